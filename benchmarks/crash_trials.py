@@ -1,6 +1,6 @@
 """Galleries that are killed while they write, reopened by a fresh process, and held to what they promised.
 
-A script of random operations (add, upsert, delete, prepare, link, swap, backfill, complete, rollback, abandon, gc) is
+A script of random operations (add, upsert, delete, start, link, swap, backfill, rollback, finish, cancel, gc) is
 played on a small gallery and, in plain Python, on its twin. SIGKILL comes at a random time, at one of the points that
 the stores name (each write, sync, commit, drop and pointer move), or up to 4 ms after one. In two of three trials of a
 gallery in a folder the power fails as well: files, or the parts of them, that were never synced are removed before the
@@ -18,7 +18,7 @@ In further trials the disk is full or fails at every point in turn, or files mus
 PostgreSQL the server dies under a client that lives on.
 
 After every kill a fresh process opens the gallery and compares journal, state, items, vectors, census, counts and
-searches of every model's queries with the twin, writes at once, ends the backfill, rolls back, completes, collects
+searches of every model's queries with the twin, writes at once, ends the backfill, rolls back, finishes, collects
 garbage, and compares again after each.
 
     python benchmarks/crash_trials.py --store memory    # adds to benchmarks/results/crash_trials.json and .txt

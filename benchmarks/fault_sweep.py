@@ -3,10 +3,10 @@
 A library that is preloaded (tools/crash/fault.c) lets one call of the operating system go wrong below the gallery's
 folder: it fails for want of room, or with an error of the disk; half of a write arrives and the rest fails; the process
 is killed before it, or in the middle of it. This is done at every open, write, sync, rename, link, truncation and
-removal of create, add, upsert, delete, prepare, swap, backfill, complete, rollback, gc and of opening, in the states of
-an upgrade that matter. The process that met the fault does the operation again if it was refused; then a fresh process
-compares journal, state, items, vectors, census, counts and searches with the twin, writes, collects garbage, and
-compares again.
+removal of create, add, upsert, delete, start, swap, backfill, rollback, finish, cancel, gc and of opening, in the
+states of an upgrade that matter. The process that met the fault does the operation again if it was refused; then a
+fresh process compares journal, state, items, vectors, census, counts and searches with the twin, writes, collects
+garbage, and compares again.
 
     python benchmarks/fault_sweep.py    # writes benchmarks/results/fault_sweep.json and .txt
 """

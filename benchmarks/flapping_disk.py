@@ -3,7 +3,7 @@
 On a tmpfs and on an ext4 of a few megabytes a process writes a file until there is no room, removes it after a moment,
 and begins again. Meanwhile one gallery after the other is written to; what is refused may be refused, cleanly. Then the
 other process ends, and a fresh one compares the gallery with the twin, writes, ends the backfill, rolls back,
-completes, collects garbage, and compares again.
+finishes, collects garbage, and compares again.
 
     python benchmarks/flapping_disk.py    # writes benchmarks/results/flapping_disk.json and .txt
 """

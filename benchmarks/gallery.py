@@ -149,7 +149,7 @@ def searches(folder: Path, queries: NDArray[np.float32], *, exact: bool, count: 
 def backfills(folder: Path, new: EmbeddingSet, batches: int) -> dict[str, Any]:
     """Backfill and, in turn, write and read back the same rows on the bare store."""
     gallery = Gallery.open(str(folder / "gallery"))
-    generation = gallery.prepare(NEW, Hypersphere(DIM))
+    generation = gallery.start(NEW, Hypersphere(DIM))
     gallery.swap(force=FORCE)
     source = FileVectors([folder / "new.safetensors"])
     table = lancedb.connect(folder / "bare").open_table("rows")

@@ -108,14 +108,13 @@ def part(name: str, rows: int, always_old: int, queries: int, rate: float) -> di
         time.sleep(8)  # until all of them answer
         marks = {"before": time.time()}
         time.sleep(20)
-        gallery.prepare(NEW, Hypersphere(DIM))
+        gallery.start(NEW, Hypersphere(DIM))
         gallery.link("g1", "g2", force="old and new vectors lie in one space here")
         gallery.swap(force="old and new vectors lie in one space here")
         marks["backfill"] = time.time()
         made, at = vectors_of(NEW, rows), {identifier: row for row, identifier in enumerate(names_of(rows))}
         source = CallableVectors(lambda ids: made[[at[one] for one in ids]], NEW, Hypersphere(DIM))
         done = gallery.backfill(source, batch=1000, rate=rate)
-        gallery.complete()
         marks["after"] = time.time()
         time.sleep(10)
         gallery.rollback()

@@ -6,11 +6,12 @@
 
 Omniglot's evaluation images with a compatible release on the hypersphere and one in Lorentz space, and CLINC150 with
 two frozen text models that only an adapter links, with and without `limpet gallery calibrate` after every tenth. For
-every order a fresh gallery (LanceDB) is made by the old model, the new one is prepared and swapped in, and the backfill
-goes from 0 to 100 % in tenths. At every tenth new queries are asked and scored; all the time another thread sends
-queries, and checks that every score is the inner product of its query with the vector of the generation that the hit
-names (where a merge makes other scores of them: that it has the item). At the end the upgrade is completed and rolled
-back, and the old queries are asked again. Finished runs are kept in the work folder; started again, the script goes on.
+every order a fresh gallery (LanceDB) is made by the old model, the upgrade to the new one is started and swapped, and
+the backfill goes from 0 to 100 % in tenths. At every tenth new queries are asked and scored; all the time another
+thread sends queries, and checks that every score is the inner product of its query with the vector of the generation
+that the hit names (where a merge makes other scores of them: that it has the item). At the end every vector is read,
+the upgrade is rolled back, and the old queries are asked again. Finished runs are kept in the work
+folder; started again, the script goes on.
 
 Average precision counts the first 300 hits and divides by all relevant items ("map@300"). Writes
 gallery_upgrade.json and gallery_upgrade.md.
@@ -104,7 +105,7 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
     before, score_before = scored(gallery, asked_old)
     link = {"reports": [upgrade.report]} if upgrade.adapter is None else {"adapter": upgrade.adapter}
     file = storage.save(new, folder.parent / "new.safetensors")
-    generation = gallery.prepare(new.fingerprint, new.space, note="new", **link)
+    generation = gallery.start(new.fingerprint, new.space, note="new", **link)
     known = {"g1": old, generation.name: new}
     if "g2" not in known:
         known["g2"] = mapped(upgrade)
@@ -121,7 +122,7 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
         reply, score = scored(gallery, asked_new)
         curve.append({**score, "covered": reply.covered})
     counts = server.stop()
-    check = gallery.complete()
+    check = gallery.check_vectors()
     gallery.rollback()
     after, score_after = scored(gallery, asked_old)
     found = {

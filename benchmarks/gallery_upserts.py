@@ -75,7 +75,7 @@ def in_mid_upgrade(url: str, rows: int) -> Gallery:
     gallery = Gallery.create(url, fingerprint=OLD, space=Hypersphere(DIM))
     everything, fifth = np.arange(rows), np.arange(rows // 5)
     gallery.add(embedded(OLD, everything))
-    gallery.prepare(NEW, Hypersphere(DIM))
+    gallery.start(NEW, Hypersphere(DIM))
     gallery.swap(force=FORCE)
     gallery.upsert(embedded(OLD, fifth), embedded(NEW, fifth))
     for name in ("g1", "g2"):

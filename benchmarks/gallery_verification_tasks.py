@@ -92,7 +92,7 @@ def run(folder: Path) -> dict[str, dict[str, float]]:
         stopwatch.each("upsert of 1", (upsert(gallery, old, rows) for rows in chosen[:SINGLE, None]))
         blocks = chosen[: BLOCKS * BLOCK].reshape(BLOCKS, BLOCK)
         stopwatch.each("upsert of 1,000", (upsert(gallery, old, rows) for rows in blocks))
-        gallery.prepare(NEW, new.space)
+        gallery.start(NEW, new.space)
         gallery.swap(force=FORCE)
         rows = min(FILLED, len(old) // 2)
         with stopwatch.time("backfill, 1,000 rows", rows // 1000):

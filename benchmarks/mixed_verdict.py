@@ -5,7 +5,7 @@
 An old model and one by p2s learn 60 handwritten characters of ten drawings each, from four shifted copies of every
 drawing (`limpet train --scenario extended-class`, as README shows). They are held against each other on ten other
 drawings per character, every one there twice with a little noise, like pictures taken in a burst: the twin is the first
-hit of old queries in the old gallery, always. `evaluate` and `gallery prepare` of this code and of an earlier revision,
+hit of old queries in the old gallery, always. `evaluate` and `gallery start` of this code and of an earlier revision,
 checked out beside it, then say what they think of it.
 
 Writes mixed_verdict.json and mixed_verdict.txt.
@@ -62,12 +62,12 @@ def limpet(code: Path, folder: Path, *words: str) -> tuple[int, str]:
 
 
 def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
-    """Return what `evaluate` and `gallery prepare` of some code say."""
+    """Return what `evaluate` and `gallery start` of some code say."""
     sides = ["--old", "embedded/old/embeddings.safetensors", "--new", "embedded/p2s/embeddings.safetensors"]
     exit_code, said = limpet(code, folder, "evaluate", *sides, "--out", name)
     (record,) = json.loads((folder / name / "results.json").read_text())["evaluations"].values()
     limpet(code, folder, "gallery", "create", f"memory:g{name}", "--embeddings", sides[1])
-    prepared, told = limpet(code, folder, "gallery", "prepare", f"memory:g{name}", "--model",
+    started, told = limpet(code, folder, "gallery", "start", f"memory:g{name}", "--model",
                               sides[3], "--evidence", name)  # fmt: skip
     scores = {
         metric: [
@@ -79,8 +79,8 @@ def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
     }
     return {
         "exit_code": exit_code, "verdict": record["verdict"], "worse": record.get("worse"), "scores": scores,
-        "bootstrap": record["protocol"]["bootstrap"], "said": _said(said), "prepare_exit_code": prepared,
-        "prepare_said": _said(told),
+        "bootstrap": record["protocol"]["bootstrap"], "said": _said(said), "start_exit_code": started,
+        "start_said": _said(told),
     }  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def page(document: dict[str, Any]) -> str:
             f"evaluate: exit code {found['exit_code']}; --json: verdict {found['verdict']!r}, worse {found['worse']}",
             *(f"  {line}" for line in found["said"]),
         ]
-        lines += [f"gallery prepare --evidence: exit code {found['prepare_exit_code']}"]
-        lines += [*(f"  {line}" for line in found["prepare_said"]), ""]
+        lines += [f"gallery start --evidence: exit code {found['start_exit_code']}"]
+        lines += [*(f"  {line}" for line in found["start_said"]), ""]
         lines += [
             f"{metric:<9} {old:.3f} -> {cross:.3f}  [{low:+.3f}, {high:+.3f}]"
             for metric, (old, cross, (low, high)) in found["scores"].items()

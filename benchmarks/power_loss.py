@@ -5,7 +5,7 @@ kernel's own means for such tests: nothing that it had not yet handed to the dev
 writes back some files of the gallery and commits its journal at random moments, so that names are there without
 contents, and contents without names. It is mounted with its usual options, and with some that do less than those for
 programs that forget to sync. Then it is mounted again, plays its journal back, and a fresh process compares the gallery
-with the twin, writes, ends the backfill, rolls back, completes, collects garbage, and compares again. Every gallery
+with the twin, writes, ends the backfill, rolls back, finishes, collects garbage, and compares again. Every gallery
 loses its power several times.
 
     python benchmarks/power_loss.py    # writes benchmarks/results/power_loss.json and .txt

@@ -203,7 +203,7 @@ def latencies(name: str, root: Path, work: Path) -> dict[str, Any]:
             Gallery.create(f"{place}/live", fingerprint=old.fingerprint, space=old.space) as gallery,
         ):
             gallery.add(gallery_of)
-            gallery.prepare(new.fingerprint, new.space)
+            gallery.start(new.fingerprint, new.space)
             gallery.search(old.select([0]), 10)
             for row in range(min(TIMED, len(old))):
                 first, second = old.select([row]), new.select([row])

@@ -100,7 +100,7 @@ def measure(server: Server, rows: int, width: int, settings: Sequence[Graph], qu
         graphs = []
         for graph in settings:
             started = time.perf_counter()
-            gallery.build_index(graph=graph)
+            gallery.index(graph=graph)
             built = time.perf_counter() - started
             [(index,)] = store.database.execute("SELECT pg_relation_size(to_regclass('rows_g1_hnsw'))")
             asking = embedded(queries, width, seed=1)

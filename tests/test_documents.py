@@ -184,7 +184,7 @@ def test_the_reader_of_arrays_is_the_one_that_exports_have() -> None:
 def live_gallery() -> None:
     """The commands that go on from there."""
     lines = commands("docs/tutorials/gallery.md")
-    first = ["create", "prepare", "swap", "search", "backfill", "status", "rollback"]
+    first = ["create", "start", "swap", "search", "backfill", "status", "rollback"]
     assert [line[1] for line in lines] == [*first, "search"]
     done = ran("docs/tutorials/gallery.md", lines)
     assert [one.code for one in done] == [0] * 8, done

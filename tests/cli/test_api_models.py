@@ -92,7 +92,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     assert run(f"embed texts products.csv {model} --out new") == 0
     gallery = "memory:live"
     assert run(f"gallery create {gallery} --embeddings products.npz --name ada") == 0
-    assert run(f"gallery prepare {gallery} --model new/words-1 --link link/adapter") == 0
+    assert run(f"gallery start {gallery} --model new/words-1 --link link/adapter") == 0
     capsys.readouterr()
     fresh = "--api.cache fresh"  # as on another machine
     assert run(f"gallery plan {gallery} {texts} {model} {fresh} --api.price 1000 --max-cost 0.16 --json") == 0

@@ -80,7 +80,7 @@ def test_unknown_subcommands_and_options(fails: Fails) -> None:
 )
 def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
     more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "link": ["--force", "x"], "backfill": [],
-            "prepare": ["--name", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
+            "start": ["--name", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
             "backup": [tmp_path / "copy"]}  # fmt: skip
     said = fails("gallery", name, tmp_path / "none", *more.get(name, []))
     assert "There is no gallery" in said and not (tmp_path / "none").exists()
@@ -120,9 +120,9 @@ def test_a_model_is_named_once(refused: Fails, tmp_path: Path) -> None:
     assert "No model was named" in refused("create", url=new)
     assert "without --dim" in refused("create", "--name", "v1", url=new)
     assert "--dim 0" in refused("create", "--name", "v1", "--dim", 0, url=new)
-    assert "--name v2 with --model release:x" in refused("prepare", "--name", "v2", "--dim", 4, "--model", "release:x")
-    assert "is no release" in refused("prepare", "--model", f"release:{tmp_path}")
-    assert "already: g1" in refused("prepare", "--name", "v1", "--dim", 4)
+    assert "--name v2 with --model release:x" in refused("start", "--name", "v2", "--dim", 4, "--model", "release:x")
+    assert "is no release" in refused("start", "--model", f"release:{tmp_path}")
+    assert "already: g1" in refused("start", "--name", "v1", "--dim", 4)
     assert "There is no" in refused("create", "--embeddings", tmp_path / "none.npz", url=new)
     assert not new.exists()
 
@@ -206,12 +206,12 @@ def test_searches(refused: Fails, tmp_path: Path) -> None:
 
 
 def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Path) -> None:
-    for step in ("swap", "rollback", "complete", "abandon"):
-        assert "the gallery is steady (active g1)" in refused(step)
+    for step in ("swap", "rollback", "finish", "cancel"):
+        assert "no upgrade is started" in refused(step)
     assert "Both or neither" in refused("link")
     assert "g1 alone" in refused("link", "--force", "x")
     assert "--force without a reason" in refused("swap", "--force", "")
-    assert main(["gallery", "prepare", gallery, "--name", "v2", "--dim", "4"]) == 0
+    assert main(["gallery", "start", gallery, "--name", "v2", "--dim", "4"]) == 0
     files = [storage.save(points(10, model=model), tmp_path / f"{model}.safetensors") for model in ("v1", "v3")]
     words = ["evaluate", "--old", files[0], "--new", files[1], "--report", "none", "--out", tmp_path / "other"]
     assert main([str(word) for word in words]) == 3
@@ -222,7 +222,7 @@ def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Pat
     said = refused("swap")
     assert "Queries of g2 would not find 10 of 10 items" in said and "--force REASON" in said
     assert "Unknown generation 'g9'" in refused("link", "--query", "g9", "--force", "x")
-    assert "an earlier generation" in refused("rollback")
+    assert "the old vectors serve already" in refused("rollback")
 
 
 def test_backfills(refused: Fails, tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ def test_one_writer(refused: Fails, gallery: str, tmp_path: Path, monkeypatch: p
     for place in ("rows.WAIT", "upgrade.WAIT", "backfill.WAIT_FOR_BATCHES"):
         monkeypatch.setattr(f"limpet.cli.gallery.{place}", 0.0)
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
-    assert main(["gallery", "prepare", gallery, "--model", str(file)]) == 0
+    assert main(["gallery", "start", gallery, "--model", str(file)]) == 0
     with Gallery.open(gallery) as other, other.store.writing("a test"):
-        for words in (["delete", "--ids", "i0"], ["abandon"], ["backfill", "--model", file]):
+        for words in (["delete", "--ids", "i0"], ["cancel"], ["backfill", "--model", file]):
             assert "(a test)" in refused(*words)
     assert main(["gallery", "delete", gallery, "--ids", "i0"]) == 0
 
@@ -263,7 +263,7 @@ def test_other_subcommands(refused: Fails, tmp_path: Path) -> None:
     assert "Both or neither" in refused("delete")
     (tmp_path / "ids.txt").write_bytes(b"\xff\xfe")
     assert "no text in UTF-8" in refused("delete", "--ids-from", tmp_path / "ids.txt")
-    assert "--last 0" in refused("journal", "--last", 0)
+    assert "--last 0" in refused("log", "--last", 0)
     assert "--older-than" in refused("gc", "--older-than", -1)
 
 
@@ -284,7 +284,7 @@ def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.C
     [["status", "{}"], ["create", "{}", "--name", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
      ["import", "memory:g", "--embeddings", "{}", "--name", "v1"], ["status", "memory:g", "--json", "{}"],
      ["import", "memory:g", "--embeddings", "{}?table=t&password=s3cret", "--name", "v1"], ["{}"],
-     ["status", "memory:g", "--{}"], ["journal", "memory:g", "--config", "{}"]],
+     ["status", "memory:g", "--{}"], ["log", "memory:g", "--config", "{}"]],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["mysql", "postgresql+psycopg"])
 def test_a_password_is_on_no_screen_and_in_no_folder(
@@ -303,7 +303,7 @@ def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture
     assert error["type"] == "UpgradeStateError" and error["intact"] == "Nothing was changed."
 
 
-@pytest.mark.parametrize("subcommand", ["prepare", "rehearse"])
+@pytest.mark.parametrize("subcommand", ["start", "rehearse"])
 def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) -> None:
     assert "--score-map without --link" in refused(subcommand, "--score-map", "score_map.json")
 

@@ -77,7 +77,7 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert made["items"] == ITEMS and made["columns"] == {"label": "text", "price": "number"}
     assert run("status", place)["phase"] == "steady"
 
-    assert run("prepare", place, *V2, "--dim", 8, "--evidence", vectors / "report")["prepared"] == "g2"
+    assert run("start", place, *V2, "--dim", 8, "--evidence", vectors / "report")["started"] == "g2"
     assert run("status", place)["generations"][1]["covered"] == ITEMS  # by the report
     assert run("swap", place)["active"] == "g2"
     done = run("backfill", place, "--model", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")
@@ -100,14 +100,15 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
 
     done = run("backfill", place, "--model", new, *V2)
     assert (done["lacking"], done["missing"], done["stopped"]) == (0, 0, "done")
-    assert run("complete", place)["right"] == ITEMS - 1
-    assert run("gc", place, "--older-than", 0)["removed"] == ["g1"]
+    finished = run("finish", place)
+    assert (finished["right"], finished["removed"], finished["phase"]) == (ITEMS - 1, ["g1"], "steady")
+    run("gc", place, "--older-than", 0)
     assert run("doctor", place)["healthy"]
     assert {hit["generation"] for query in run("search", place, "--queries", new, *V2)["queries"]
             for hit in query["hits"]} == {"g2"}  # fmt: skip
-    kinds = [entry["event"]["kind"] for entry in run("journal", place, "--last", 100)["entries"]]
-    assert kinds[:4] == ["create", "add", "prepare", "swap"] and "rollback" in kinds and "complete" in kinds
-    assert [entry["sequence"] for entry in run("journal", place, "--last", 2)["entries"]] == [
+    kinds = [entry["event"]["kind"] for entry in run("log", place, "--last", 100)["entries"]]
+    assert kinds[:4] == ["create", "add", "start", "swap"] and "rollback" in kinds and "finish" in kinds
+    assert [entry["sequence"] for entry in run("log", place, "--last", 2)["entries"]] == [
         len(kinds) - 1,
         len(kinds),
     ]
@@ -130,7 +131,7 @@ def test_a_vector_of_another_item_is_a_query(vectors: Path, tmp_path: Path, run:
 
 def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
-    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    run("start", tmp_path / "g", *V2, "--dim", 8)
     words = ["backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2, "--batch", "10"]
     typed = [sys.executable, "-m", "limpet", "gallery", *map(str, words), "--rate", "40", "--json"]
     process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -152,7 +153,7 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
 
 def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
-    run("prepare", tmp_path / "g", *V2, "--dim", 8, "--evidence", vectors / "report")
+    run("start", tmp_path / "g", *V2, "--dim", 8, "--evidence", vectors / "report")
     run("swap", tmp_path / "g")
     some = part(vectors, "new", slice(0, ITEMS - 3), tmp_path / "some.npz")
     names = [f"{row:03d}" for row in range(ITEMS - 3, ITEMS)]
@@ -160,18 +161,18 @@ def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, ru
     done = run(*words, code=1)
     assert done["missing_ids"] == names
     assert "3 items are not in the source: '117', '118', '119'" in run.said
-    run("complete", tmp_path / "g", code=2)
-    assert run("complete", tmp_path / "g", "--allow-missing")["missing"] == 3
+    run("finish", tmp_path / "g", code=2)
+    assert run("finish", tmp_path / "g", "--allow-missing")["missing"] == 3
 
 
 def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     asked = ["--model", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
-    planned = run("plan", tmp_path / "g", *asked, "--evidence", vectors / "report")  # before it is prepared
+    planned = run("plan", tmp_path / "g", *asked, "--evidence", vectors / "report")  # before it is started
     assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
     assert planned["links"][0]["gallery"] == "g1" and "at the end" in run.said
     assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
-    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    run("start", tmp_path / "g", *V2, "--dim", 8)
     assert run("plan", tmp_path / "g", *asked)["cost"] == pytest.approx(0.06)
     done = run("backfill", tmp_path / "g", *asked)
     assert (done["written"], done["cost"], done["stopped"]) == (40, pytest.approx(0.02), "budget")
@@ -179,7 +180,7 @@ def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run)
 
 def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
-    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    run("start", tmp_path / "g", *V2, "--dim", 8)
     assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
     assert run("link", tmp_path / "g", "--evidence", vectors / "report") | {"next": [], "phase": ""} == {
         "query": "g2", "gallery": "g1", "how": "report", "next": [], "phase": "",
@@ -188,7 +189,7 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     assert run("swap", tmp_path / "g")["active"] == "g2"
     forced = run("link", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
     assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
-    assert run("abandon", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
+    assert run("cancel", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
 
 
 def test_an_adapter_links_two_frozen_models(
@@ -200,7 +201,7 @@ def test_an_adapter_links_two_frozen_models(
         save_adapter(build_adapter("ridge", {"direction": direction}).fit(old, new), root / direction)
         url = f"memory:{root / direction}-gallery"
         run("create", url, "--embeddings", root / "old.npz", "--name", "old")
-        run("prepare", url, "--model", root / "new.npz", "--name", "new", "--link", root / direction)
+        run("start", url, "--model", root / "new.npz", "--name", "new", "--link", root / direction)
         assert run("swap", url)["active"] == "g3" if direction == "old_to_new" else "g2"
         found = run("search", url, "--queries", root / "new.npz", "--name", "new", "--k", 1)
         assert found["covered"] == 300 and {q["hits"][0]["generation"] for q in found["queries"]} == {
@@ -216,7 +217,7 @@ def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
     image = photos / "kind0" / "0.png"
     found = run("search", tmp_path / "g", "--image", image, "--model", f"release:{old}", "--k", 1)["queries"]
     assert found[0]["id"] == str(image) and found[0]["hits"][0]["metadata"]["label"] == "kind0"
-    run("prepare", tmp_path / "g", "--model", f"release:{new}")
+    run("start", tmp_path / "g", "--model", f"release:{new}")
     run("swap", tmp_path / "g", "--force", "a test")
     done = run(
         "backfill", tmp_path / "g", "--model", f"release:{new}", "--data", photos, "--workers", 2, "--batch-size", 4
@@ -231,7 +232,7 @@ def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
 def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> None:
     texts, model = requests / "requests.csv", ["--model", "package:wordllama", "--model-options.truncate-dim", 32]
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
-    run("prepare", tmp_path / "g", "--model", requests)  # its name only
+    run("start", tmp_path / "g", "--model", requests)  # its name only
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "random")
     assert (done["written"], done["lacking"]) == (288, 0)
@@ -253,7 +254,7 @@ def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path
         for number, row in enumerate(csv.DictReader(lines)):
             rows.writerow({**row, "text": " " if number in (3, 5) else row["text"]})
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
-    run("prepare", tmp_path / "g", "--model", requests)
+    run("start", tmp_path / "g", "--model", requests)
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)
     assert (done["written"], done["lacking"], done["missing"], done["without_text"]) == (286, 2, 0, 2)
@@ -400,8 +401,8 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert "Next, to fill it: limpet gallery import" in run.said
     run("import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1)
     run("status", tmp_path / "g")
-    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet gallery prepare" in run.said
-    run("prepare", tmp_path / "g", *V2, "--dim", 8)
+    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet gallery start" in run.said
+    run("start", tmp_path / "g", *V2, "--dim", 8)
     run("status", tmp_path / "g")
     assert "its queries would find 0 of 120 items now (0 %)" in run.said
     assert (
@@ -410,11 +411,11 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     run("backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2)
     assert "Next, to make it active: limpet gallery swap" in run.said
     run("swap", tmp_path / "g")
-    assert "Next, to finish the upgrade: limpet gallery complete" in run.said
+    assert "Next, to keep new vectors alone: limpet gallery finish" in run.said
     found = run("status", tmp_path / "g")
-    assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["finish the upgrade", "go back"]
-    run("complete", tmp_path / "g")
-    assert "Next, to free the room of former vectors: limpet gallery gc" in run.said
+    assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["keep new vectors alone", "go back"]
+    run("finish", tmp_path / "g")
+    assert "Removed the vectors of g1." in run.said and "Next, to upgrade the model" in run.said
 
 
 def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run) -> None:

@@ -33,7 +33,7 @@ VALUES = (
     -1, 0, 1.5, 61, 2**63 - 1, "", "9" * 5000, "[]", "[" * 50_000, '{"g1": 1e999}', '{"g9": -3}', b"\xff\x00\x01",
 )  # fmt: skip
 COMMANDS = (
-    ["status"], ["journal"], ["search", "--like", "i1", "--where", "price<3"], ["doctor"],
+    ["status"], ["log"], ["search", "--like", "i1", "--where", "price<3"], ["doctor"],
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"fingerprint": "declared:old", "space": Hypersphere(4), "columns": {"price": "number"}}
     with Gallery.create(f"memory:{folder}", **options) as gallery:
         gallery.add(points("old", IDS, 4), metadata={"price": [float(row) for row in range(6)]})
-        gallery.prepare("declared:new", Hypersphere(4), adapter=adapter)
+        gallery.start("declared:new", Hypersphere(4), adapter=adapter)
         gallery.swap()
         gallery.upsert(points("old", ["i0"], 4), points("new", ["i0"], 4), metadata={"price": [1.0]})
     assert main(["gallery", "doctor", str(folder)]) == 0
@@ -113,7 +113,7 @@ def test_missing_rows(table: str, damage: Callable[..., Path], capsys: pytest.Ca
         ("UPDATE items SET metadata = ? WHERE id = 'i1'", ['{"price": "a text"}']),
         ("UPDATE items SET metadata = ? WHERE id = 'i1'", ['{"price": 1}, {}']),
         ("UPDATE generations SET bit = ?", [0]),
-        ("UPDATE journal SET event = ? WHERE sequence = 3", ['["prepare"]']),
+        ("UPDATE journal SET event = ? WHERE sequence = 3", ['["start"]']),
         ("UPDATE journal SET time = ? WHERE sequence = 3", [1e300]),
         ("UPDATE files SET content = ?", [b"another"]),
         ("DELETE FROM files", []),

@@ -56,27 +56,26 @@ def test_a_plan_without_an_upgrade_says_how_to_plan_one(run: Run) -> None:
 
 def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     first = ["plan", "g", "--model", "new.npz", "--name", "v2"]
-    [prepare] = hints(run(*first))
-    assert prepare == ["prepare", "g", "--model", "new.npz", "--name", "v2"]
-    link, backfill, _ = hints(run(*prepare))
+    [start] = hints(run(*first))
+    assert start == ["start", "g", "--model", "new.npz", "--name", "v2"]
+    link, backfill, _ = hints(run(*start))
     assert link[0] == "link" and "limpet evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
     assert timed[0] == "plan" and [word.replace("FILE", "new.npz") for word in filling] == backfill
     assert hints(run(*[word.replace("FILE", "new.npz") for word in timed])) == [backfill]
     swap, *_ = hints(run(*backfill))
-    complete, back = hints(run(*swap))
-    assert back[0] == "rollback"
-    gc, _ = hints(run(*complete))
-    assert gc[0] == "gc" and "g1" in run(*gc)
+    finish, back = hints(run(*swap))
+    assert (finish[0], back[0]) == ("finish", "rollback")
+    assert "g1" in run(*finish)
 
 
-def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
+def test_a_gap_that_finish_left_is_filled(run: Run, tmp_path: Path) -> None:
     with np.load(tmp_path / "new.npz") as new:
         np.savez(tmp_path / "part.npz", ids=new["ids"][:30], vectors=new["vectors"][:30], labels=new["labels"][:30])
-    run("prepare", "g", "--model", "part.npz", "--name", "v2")
+    run("start", "g", "--model", "part.npz", "--name", "v2")
     run("backfill", "g", "--model", "part.npz", "--name", "v2", code=1)  # some are not there
     run("swap", "g", "--force", "the rest comes later")
-    run("complete", "g", "--allow-missing")
+    run("finish", "g", "--allow-missing")
     assert ["backfill", "g", "--model", "FILE", "--name", "v2"] in hints(run("plan", "g"))
     assert "limpet gallery backfill g --model FILE" in run("backfill", "g", code=2)
 
@@ -90,7 +89,7 @@ def test_a_password_is_not_in_what_to_type_next() -> None:
 
 
 def test_vectors_of_files_are_not_embedded(run: Run) -> None:
-    run("prepare", "g", "--model", "new.npz", "--name", "v2")
+    run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", "--model", "new.npz", "--name", "v2", "--budget", 10)
     assert "g2: 10 items read, 10 written" in said and "embedded" not in said
     assert "Every item has a vector of g2." in run("backfill", "g", "--model", "new.npz", "--name", "v2")
@@ -99,15 +98,15 @@ def test_vectors_of_files_are_not_embedded(run: Run) -> None:
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
-    assert "Next: to upgrade the model: limpet gallery prepare g" in run("backfill", "g", code=2)
-    run("prepare", "g", "--model", "new.npz", "--name", "v2")
+    assert "Next: to upgrade the model: limpet gallery start g" in run("backfill", "g", code=2)
+    run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
     assert "Next: to give the others new vectors: limpet gallery backfill g --model FILE --name v2" in said
     assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
-    assert "`limpet gallery prepare`" in run("link", "g", "--force", "yes", code=2)
+    assert "`limpet upgrade start`" in run("link", "g", "--force", "yes", code=2)
     assert "or name one file, such as 'new.npz'" in run("import", "g", "--embeddings", ".", "--name", "v1", code=2)
     said = run("create", "memory:h", "--embeddings", "old.npz", code=2)
     assert "Next: add --name with what you call it" in said
@@ -191,23 +190,23 @@ def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
             f"memory:{note}", fingerprint=items.fingerprint, space=items.space, note="small"
         ) as gallery:
             gallery.add(items)
-            gallery.prepare(name, Hypersphere(8), note=note)
+            gallery.start(name, Hypersphere(8), note=note)
         assert ["backfill", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
 
 
-def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None:
+def test_what_was_started_is_in_what_to_type_next(made: Path, run: Run) -> None:
     old, new = made / "runs" / "old", made / "runs" / "bct"
     fill = hints(run("create", "memory:photos", "--model", f"release:{old}", "--columns", "label=text"))[0]
     assert fill[0] == "import" and "has no metadata columns" in run(
         "create", "memory:others", "--model", f"release:{old}"
     )
     run("import", "photos", "--embeddings", made / "embedded" / "old")
-    said = run("prepare", "photos", "--model", f"release:{new}")
+    said = run("start", "photos", "--model", f"release:{new}")
     typed = next(one for one in hints(said) if one[0] == "backfill")
     assert typed[2:] == ["--model", f"release:{new}", "--data", "DATA"] and "DATA: the images of the items" in said
     run("backfill", "photos", *typed[2:4], "--data", made / "photos")
-    run("abandon", "photos")
-    said = run("prepare", "photos", "--model", made / "embedded" / "bct")
+    run("cancel", "photos")
+    said = run("start", "photos", "--model", made / "embedded" / "bct")
     typed = next(one for one in hints(said) if one[0] == "backfill")
     assert "Every item has a vector of g3" in run(*typed)
 

@@ -70,14 +70,14 @@ def test_the_file_that_a_head_was_trained_on_gives_no_compatible(flow: Path, tmp
     assert (code, record["verdict"]) == (1, "not held out") and record["interval"]["map"]["cross_minus_self_old"][0] > 0
     assert record["trained_on"]["new"] == {"queries": 192, "gallery": 192}
     assert "The new model was trained on 192 of 192 queries" in said and "Swap the query model now" not in said
-    prepared = ["gallery", "prepare", tmp_path / "live", "--model", f"release:{flow / 'link' / 'head'}"]
+    start = ["gallery", "start", tmp_path / "live", "--model", f"release:{flow / 'link' / 'head'}"]
     assert run("gallery", "create", tmp_path / "live", "--embeddings", flow / "old-train.npz", "--name",
                "old") == 0  # fmt: skip
-    assert run(*prepared, "--evidence", tmp_path / "same") == 2
+    assert run(*start, "--evidence", tmp_path / "same") == 2
     assert "trained on 192 of 192 queries" in " ".join(capsys.readouterr().err.split())
     code, record = evaluated(flow, "held-out", tmp_path / "other")
     assert (code, record["verdict"]) == (0, "compatible") and record["trained_on"]["new"]["queries"] == 0
-    assert run(*prepared, "--evidence", tmp_path / "other") == 0
+    assert run(*start, "--evidence", tmp_path / "other") == 0
     assert "which was trained on 0 of its queries" in " ".join(capsys.readouterr().err.split())
 
 
@@ -139,7 +139,7 @@ def test_the_commands_that_a_rehearsal_prints_run_as_they_are(flow: Path, tmp_pa
     words = ["rehearse", live, "--model", f"release:{head}", "--texts", flow / "held-out.csv", "--sample", 60]
     assert run("gallery", *words, *(["--evidence", report] if linked else []), "--out", tmp_path / "rehearsal") == 3
     printed = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["commands"]
-    steps = ["prepare", "swap", "backfill"] if linked else ["prepare", "backfill", "swap"]
+    steps = ["start", "swap", "backfill"] if linked else ["start", "backfill", "swap"]
     assert [shlex.split(line)[2] for line in printed] == steps
     assert [main(shlex.split(line)[1:]) for line in printed] == [0, 0, 0]
 

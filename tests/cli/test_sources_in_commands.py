@@ -162,7 +162,7 @@ def test_a_gallery_from_and_with_a_source(
     gallery = f"memory:{tmp_path / 'g'}"
     made = run("gallery", "create", gallery, "--embeddings", shop[kind] + "old&model=v1")
     assert (made["items"], made["fingerprint"], made["columns"]["title"]) == (ITEMS, "declared:v1", "text")
-    run("gallery", "prepare", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    run("gallery", "start", gallery, "--model", shop[kind] + "new", "--name", "v2")
     planned = run("gallery", "plan", gallery, "--model", shop[kind] + "new", "--name", "v2")
     assert (planned["rows"], planned["missing"]) == (ITEMS, 0)
     rehearsed = run("gallery", "rehearse", gallery, "--model", shop[kind] + "new", "--name", "v2", "--sample", 40,
@@ -193,7 +193,7 @@ def test_texts_of_a_table_are_embedded(
     assert len(embedded) == ITEMS and len(embedded.class_names or ()) == CLASSES
     gallery = f"memory:{tmp_path / 'g'}"
     run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--name", "v1")
-    run("gallery", "prepare", gallery, "--model", file)
+    run("gallery", "start", gallery, "--model", file)
     run("gallery", "swap", gallery, "--force", "a test")
     done = run("gallery", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
     assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
@@ -217,7 +217,7 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     lancedb.connect(tmp_path / "db").create_table("photos", pa.table(rows))
     gallery = f"memory:{tmp_path / 'g'}"
     run("gallery", "create", gallery, "--embeddings", made / "embedded" / "old")
-    run("gallery", "prepare", gallery, "--model", f"release:{new}")
+    run("gallery", "start", gallery, "--model", f"release:{new}")
     run("gallery", "swap", gallery, "--force", "a test")
     data = f"lance:{tmp_path / 'db'}#photos?image=photo"
     run("embed", "images", data, "--model", f"release:{new}", "--out", tmp_path / "e")

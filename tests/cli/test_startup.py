@@ -23,7 +23,7 @@ COMMANDS: dict[str, set[str]] = {
     "--help": set(),
     "gallery --help": {"rich", "cyclopts"},
     "gallery status memory:held": PARSING | {"numpy"},
-    "gallery journal memory:held": set(),
+    "gallery log memory:held": set(),
     "methods": set(),
     "methods bct": set(),
     "methods --json": set(),

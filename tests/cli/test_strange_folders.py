@@ -30,7 +30,7 @@ from option_names import commands, option_names
 from ..bench.writing import write_suite
 
 TEXTS = "id,text\n" + "".join(f"p{row},a text number {row}\n" for row in range(30))
-OF_IMAGES = {"embed images", "gallery create", "gallery prepare", "embed stored"}
+OF_IMAGES = {"embed images", "gallery create", "gallery start", "embed stored"}
 """Commands that open a release and no text model."""
 
 
@@ -107,7 +107,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "gallery doctor": embedding,
         "gallery plan": embedding,
         "gallery rehearse": [*embedding, "--report", "none"],
-        "gallery prepare": gallery,
+        "gallery start": gallery,
         "gallery backfill": embedding,
         "attach start": attached,
         "attach backfill": attached,
@@ -134,7 +134,7 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
         having = {name for name in commands() if "model" in option_names(name)} - {"train", "fine-tune"}
         assert having == set(asked), "a command that opens a release is missing here"
         assert main(["gallery", "create", "memory:live", "--embeddings", "old.npz", "--name", "old"]) == 0
-        assert main(["gallery", "prepare", "memory:live", "--model", f"release:{head}"]) == 0
+        assert main(["gallery", "start", "memory:live", "--model", f"release:{head}"]) == 0
         for name, words in asked.items():
             capsys.readouterr()
             assert main([*name.split(), *words]) in (0, 2)

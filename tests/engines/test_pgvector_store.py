@@ -697,12 +697,12 @@ def test_a_gallery_knows_its_state_after_another_server_took_over(
     with Gallery.create(url, fingerprint="declared:a", space=space) as gallery, Gallery.open(url) as other:
         caught_up(primary, standby)
         standby.kill()
-        gallery.prepare("declared:b", space)
+        gallery.start("declared:b", space)
         assert gallery.state.by_name["g2"].fingerprint == "declared:b"
         take_over(primary, standby)
         for _ in range(8):
             with suppress(StoreError):
-                other.prepare("declared:c", space)
+                other.start("declared:c", space)
                 break
         until = time.monotonic() + 120
         while True:

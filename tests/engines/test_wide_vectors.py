@@ -44,14 +44,14 @@ def test_settings_are_kept_for_later_generations_and_in_backups(
         store = gallery.store
         assert isinstance(store, PgvectorStore) and store.graph == graph
         gallery.add(points)
-        gallery.build_index()
+        gallery.index()
         found = built(store.database, "g1")
         assert found is not None and (found.m, found.ef_construction) == (8, 40)
-        gallery.prepare("declared:b", Hypersphere(32))
-        gallery.build_index("g2")
+        gallery.start("declared:b", Hypersphere(32))
+        gallery.index("g2")
         assert built(store.database, "g2") == found
         gallery.backup(tmp_path / "backup")
-        gallery.build_index("g2", graph=Graph(12, 48))
+        gallery.index("g2", graph=Graph(12, 48))
         again = built(store.database, "g2")
         assert again is not None and again.m == 12 and built(store.database, "g1") == found
     restore(tmp_path / "backup", f"{postgres_url}r")
@@ -65,7 +65,7 @@ def test_a_wide_index_comes_back_with_a_backup(postgres_url: str, tmp_path: Path
         folder, url = tmp_path / str(width), f"{postgres_url}{width}"
         with Gallery.create(url, fingerprint="declared:a", space=Hypersphere(width)) as gallery:
             gallery.add(embeddings(width, 30))
-            gallery.build_index()
+            gallery.index()
             gallery.backup(folder)
         restore(folder, f"{url}r")
         with Gallery.open(f"{url}r") as gallery:
@@ -96,8 +96,8 @@ def test_a_backfill_indexes_the_next_generation_where_an_index_leads_to_what_is_
     with Gallery.create(postgres_url, fingerprint="declared:a", space=before) as gallery:
         items = Embedder(before).embed([f"i{row}" for row in range(40)])
         gallery.add(EmbeddingSet(items.ids, items.vectors, "declared:a", before))
-        gallery.build_index()
-        gallery.prepare("declared:b", after)
+        gallery.index()
+        gallery.start("declared:b", after)
         assert gallery.backfill(Embedder(after)).lacking == 0
         assert [one.indexed for one in gallery.status().generations] == [40, indexed]
 
@@ -110,7 +110,7 @@ def wide(request: pytest.FixtureRequest, postgres_server: Server) -> Iterator[Ga
     url, width = f"{postgres_server.url()}&schema=wide{request.param}", request.param
     with Gallery.create(url, fingerprint="declared:a", space=Hypersphere(width), columns={"n": "integer"}) as gallery:
         gallery.add(embeddings(width), metadata={"n": range(ROWS)})
-        gallery.build_index()
+        gallery.index()
         yield gallery
 
 
@@ -181,7 +181,7 @@ def test_spaces_without_an_index_say_so_and_are_searched_exactly(postgres_url: s
     with Gallery.create(postgres_url, fingerprint="declared:a", space=space) as gallery:
         gallery.add(items)
         with pytest.raises(GalleryError, match=words):
-            gallery.build_index()
+            gallery.index()
         assert len(gallery.search(items, 3, exact=False).hits) == 20
 
 
@@ -202,4 +202,4 @@ def test_stores_without_graphs_refuse_their_settings_before_anything_is_made(url
     with Gallery.create(place, fingerprint="declared:a", space=Hypersphere(4)) as gallery:
         gallery.add(embeddings(4, 5))
         with pytest.raises(ConfigError, match="a gallery in PostgreSQL"):
-            gallery.build_index(graph=Graph())
+            gallery.index(graph=Graph())

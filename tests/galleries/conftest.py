@@ -192,8 +192,8 @@ def only_these() -> type[OnlyThese]:
 
 
 @pytest.fixture
-def prepared(gallery, embed, reported) -> Gallery:
-    """Twelve old items, and "new" prepared with a passing report."""
+def started(gallery, embed, reported) -> Gallery:
+    """Twelve old items, and "new" started with a passing report."""
     gallery.add(embed("old", TWELVE))
-    gallery.prepare("declared:new", SPHERE, reports=[reported()])
+    gallery.start("declared:new", SPHERE, reports=[reported()])
     return gallery

@@ -56,10 +56,10 @@ def source(embed) -> Source:
 
 
 def filled(url: str, embed: Callable[..., EmbeddingSet], **options: Any) -> Gallery:
-    """A gallery of twenty old items of four classes, and "new" prepared."""
+    """A gallery of twenty old items of four classes, and "new" started."""
     gallery = Gallery.create(url, fingerprint="declared:old", space=SPHERE, columns={"label": "text"}, **options)
     gallery.add(embed("old", IDS), metadata={"label": [f"c{row % 4}" for row in range(20)]})
-    gallery.prepare("declared:new", SPHERE)
+    gallery.start("declared:new", SPHERE)
     return gallery
 
 
@@ -93,10 +93,10 @@ def test_typed_options_are_those_of_the_signature(options: Any, taken: Callable[
     assert {name: hint for name, hint in hints.items() if name not in FillOptions.__annotations__} == named
 
 
-def test_it_fills_the_active_generation_where_none_is_prepared(shop, source) -> None:
+def test_it_fills_the_active_generation_where_none_is_started(shop, source) -> None:
     shop.swap(force="tests")
     assert shop.backfill(source).generation == "g2"
-    assert shop.complete().right == 20
+    assert shop.finish().right == 20
 
 
 @pytest.mark.parametrize(("order", "interruptions"), [("id", 1), ("random", 3)])
@@ -240,27 +240,24 @@ def test_a_delete_and_a_new_item_of_the_same_name_are_two_items(shop, source, em
     assert shop.check_vectors().right == 20
 
 
-@pytest.mark.parametrize("collected", [False, True])
 @pytest.mark.parametrize("embedding", [False, True])
-def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collected, embedding) -> None:
-    def abandon(_: Any) -> None:
+def test_an_upgrade_that_is_cancelled_meanwhile_ends_it(shop, source, embedding) -> None:
+    def cancel(_: Any) -> None:
         if len(source.calls) == 2:
-            shop.abandon()
-            if collected:
-                shop.gc()
+            shop.cancel()
 
-    source.meanwhile = abandon if embedding else source.meanwhile
-    with pytest.raises(GalleryError, match="g2 was abandoned while it was filled"):
-        shop.backfill(source, batch=4, on_step=None if embedding else abandon)
+    source.meanwhile = cancel if embedding else source.meanwhile
+    with pytest.raises(GalleryError, match="g2 was cancelled while it was filled"):
+        shop.backfill(source, batch=4, on_step=None if embedding else cancel)
     assert shop.state.phase == "steady"
 
 
-def test_a_fill_whose_generation_is_abandoned_before_its_commit_is_refused(shop, source) -> None:
+def test_a_fill_whose_upgrade_is_cancelled_before_its_commit_is_refused(shop, source) -> None:
     items = shop.store.scan(limit=4, lacking="g2")
     fill = Fill(rows_of(shop.state.by_name["g2"], source.embed(items.ids)), items.versions, items)
-    shop.abandon()
+    shop.cancel()
     before = shop.store.pointer().sequence
-    with pytest.raises(GalleryError, match="abandoned"):
+    with pytest.raises(GalleryError, match="cancelled"):
         commit_fill(shop, fill, 1.0)
     assert shop.store.pointer().sequence == before
 

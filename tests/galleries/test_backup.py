@@ -132,7 +132,7 @@ def test_taken_while_others_write_it_holds_one_commit_and_goes_on_elsewhere(
         assert [entry.sequence for entry in gallery.store.journal()] == list(range(1, taken.contents.sequence + 1))
         same_as_a_loop(gallery, asked("old"), points_of(*sets), ["old"], k=50)
 
-        gallery.prepare("declared:new", SPHERE, reports=[reported()])
+        gallery.start("declared:new", SPHERE, reports=[reported()])
         gallery.swap()
         some = sorted(draws)[::2]
         gallery.backfill(only_these(embed("new", some)))
@@ -145,7 +145,7 @@ def test_taken_while_others_write_it_holds_one_commit_and_goes_on_elsewhere(
 def test_a_gallery_in_the_middle_of_an_upgrade(
     filled, place, elsewhere, embed, asked, same_as_a_loop, points_of, only_these, reported, tmp_path, request
 ) -> None:
-    filled.prepare("declared:new", SPHERE, reports=[reported()])
+    filled.start("declared:new", SPHERE, reports=[reported()])
     filled.backfill(only_these(embed("new", IDS[:5])))
     filled.swap()
     filled.upsert(embed("new", ["only new"]), metadata={"pieces": [3]})
@@ -161,8 +161,7 @@ def test_a_gallery_in_the_middle_of_an_upgrade(
         old, new = embed("old", IDS), embed("new", [*IDS[:5], "only new"])
         same_as_a_loop(gallery, asked("new"), points_of(old, new), ["new", "old"], k=20)
         gallery.backfill(only_these(embed("new", IDS)))
-        gallery.complete()
-        gallery.gc(older_than=0)
+        gallery.finish()
         same_as_a_loop(gallery, asked("new"), points_of(embed("new", [*IDS, "only new"])), ["new"], k=20)
 
 
@@ -210,16 +209,16 @@ class Meanwhile(Disk):
             self.happens()
 
 
-def test_what_gc_removes_meanwhile_is_in_the_backup(in_folder, embed, only_these, tmp_path) -> None:
-    in_folder.prepare("declared:new", SPHERE)
+def test_what_finish_removes_meanwhile_is_in_the_backup(in_folder, embed, only_these, tmp_path) -> None:
+    in_folder.start("declared:new", SPHERE)
     in_folder.backfill(only_these(embed("new", IDS)))
     in_folder.swap()
-    in_folder.complete()
     before = held(in_folder)
     assert set(before["i00"][1]) == {"g1", "g2"}
 
     def collect() -> None:
         with Gallery.open(in_folder.store.url) as other:
+            other.finish()
             other.gc(older_than=0)
             other.delete(IDS[:6])
             other.gc(older_than=0)

@@ -55,7 +55,7 @@ def shop(place: str, adapter: Procrustes) -> Iterator[Gallery]:
     """A gallery whose new queries an adapter maps, swapped, half of it backfilled."""
     with Gallery.create(place, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.start(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.swap()
         gallery.backfill(Source(), order="random", budget=ITEMS // 2)
         yield gallery
@@ -106,7 +106,7 @@ def test_too_few_items_with_both_vectors_are_refused(place: str, adapter: Procru
         gallery.add(OLD)
         with pytest.raises(GalleryError, match="Queries of g1 search no other vectors"):
             gallery.calibrate()
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.start(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.upsert(made("new", ["n0", "n1"], 3, 0.3))  # without an old vector
         gallery.backfill(Source(), budget=FEWEST - 1)
         with pytest.raises(GalleryError, match=f"{FEWEST - 1} items have vectors of both g2 and g1"):
@@ -120,7 +120,7 @@ def test_mapped_vectors_are_calibrated_too() -> None:
     adapter = Procrustes(direction="old_to_new").fit(OLD, NEW)
     with Gallery.create("memory://", fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.start(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.swap()
         gallery.backfill(Source(), order="random", budget=ITEMS // 2)
         before = gallery.search(ASKED, ITEMS)
@@ -146,7 +146,7 @@ def test_a_map_that_came_with_the_adapter_serves_until_there_is_a_cohort(place: 
     halved = ScoreMap("old_to_new", np.array([-1.0, 1.0]), np.array([-0.5, 0.5]))
     with Gallery.create(place, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter, score_map=halved)
+        gallery.start(NEW.fingerprint, SPHERE, adapter=adapter, score_map=halved)
         gallery.swap()
         gallery.backfill(Source(), order="random", budget=ITEMS // 2)
         reply = gallery.search(ASKED, ITEMS)
@@ -165,7 +165,7 @@ def test_a_rehearsal_takes_the_cohort_of_the_gallery(shop: Gallery) -> None:
     upgrade = Upgrade.of(shop, Source(), (), None, None)  # type: ignore[arg-type]
     with Gallery.create("memory://", fingerprint=OLD.fingerprint, space=SPHERE) as copy:
         copy.add(OLD)
-        assert upgrade.prepare(copy, Source()) == "adapter"  # type: ignore[arg-type]
+        assert upgrade.start(copy, Source()) == "adapter"  # type: ignore[arg-type]
         assert [one.score_map for one in copy.state.links if one.adapter] == [link.score_map]
 
 
@@ -196,7 +196,7 @@ def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes,
     url = f"memory:{tmp_path / 'live'}"
     with Gallery.create(url, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.start(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.backfill(Source(), budget=FEWEST - 1)
         assert not asks_for_it(gallery, capsys)
     file = storage.save(NEW, tmp_path / "new.safetensors")

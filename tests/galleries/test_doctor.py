@@ -46,7 +46,7 @@ def upgraded(tmp_path: Path, embed: Embed, reported: Callable[..., Path]) -> Ite
     url = f"memory:{tmp_path / 'gallery'}"
     with Gallery.create(url, fingerprint="declared:old", space=SPHERE, columns={"label": "text"}) as opened:
         opened.add(embed("old", IDS), metadata={"label": ["x"] * 30})
-        opened.prepare("declared:new", SPHERE, reports=[reported()])
+        opened.start("declared:new", SPHERE, reports=[reported()])
         opened.swap()
         opened.backfill(Source(embed, "new"), budget=20, batch=10)
         yield opened
@@ -253,7 +253,7 @@ def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
     save_adapter(fitted("new"), folder)
     with Gallery.create("memory://", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
-        gallery.prepare("declared:new", SPHERE, adapter=folder)
+        gallery.start("declared:new", SPHERE, adapter=folder)
         gallery.swap()
         shutil.rmtree(folder)
         assert doctor(gallery).healthy and kinds(doctor(gallery)) == []
@@ -295,7 +295,7 @@ def test_no_value_inside_the_journal_or_the_state_stops_doctor(upgraded: Gallery
                     found = journal_findings(upgraded.store, pointer)
                 except StoreError:
                     continue
-                if not found and entry.event["kind"] in ("create", "prepare") and value != _at(entry.event, way):
+                if not found and entry.event["kind"] in ("create", "start") and value != _at(entry.event, way):
                     missed.append((way, value))
         sql(upgraded, "UPDATE journal SET event = ? WHERE sequence = ?", json.dumps(entry.event), entry.sequence)
     assert missed == []
@@ -324,10 +324,7 @@ def test_what_the_gallery_lacks_or_keeps(upgraded: Gallery, embed: Embed) -> Non
     found = doctor(upgraded)
     assert found.healthy and kinds(found) == [("not found", "g1", 1)]
     upgraded.delete(["fresh"])
-    upgraded.abandon()
-    found = doctor(upgraded)
-    assert kinds(found, "note")[0] == ("retired", None, 1) and "gc" in finding(found, "retired").to_do
-    upgraded.gc()
+    upgraded.cancel()
     assert kinds(doctor(upgraded), "error", "warning", "note") == [("declared", None, 1)]
 
 
@@ -359,7 +356,7 @@ def test_a_curved_gallery_in_every_store(place: str, embed: Embed) -> None:
     space = Lorentz(4, 0.7)
     with Gallery.create(place, fingerprint="declared:old", space=space) as gallery:
         gallery.add(embed("old", IDS, space=space))
-        gallery.prepare("declared:new", space)
+        gallery.start("declared:new", space)
         gallery.link("declared:new", "declared:old", force="a test")
         gallery.swap()
         gallery.backfill(Source(embed, "new", space=space), budget=12)
@@ -398,7 +395,7 @@ def appended(gallery: Gallery, ids: list[str], vectors: Any, versions: Any) -> N
 def test_damage_of_a_gallery_on_disk(tmp_path: Path, embed: Embed) -> None:
     with Gallery.create(f"lance:{tmp_path / 'gallery'}", fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
-        gallery.prepare("declared:new", SPHERE)
+        gallery.start("declared:new", SPHERE)
         gallery.link("g2", "g1", force="a test")
         gallery.swap()
         gallery.backfill(Source(embed, "new"), budget=20, batch=10)

@@ -77,7 +77,7 @@ def test_unknown_types_and_taken_names_of_columns_are_refused(columns) -> None:
 
 def test_filters_choose_among_all_generations(shop, embed, asked) -> None:
     shop.add(embed("old", IDS), metadata={"price": [float(row) for row in range(12)]})
-    shop.prepare("declared:new", SPHERE)
+    shop.start("declared:new", SPHERE)
     shop.upsert(embed("new", IDS[:6]), metadata={"price": [float(row) for row in range(6)]})
     shop.link("g2", "g1", force="tests")
     hits = shop.search(asked("new"), k=12, where=[Condition("price", ">=", 4), Condition("price", "<", 8)]).hits
@@ -108,23 +108,21 @@ def test_delete_returns_how_many_there_were(gallery, embed, asked, same_as_a_loo
     same_as_a_loop(gallery, asked("old"), held, ["old"], k=20)
 
 
-def test_both_models_vectors_go_in_one_upsert(prepared, embed, asked, same_as_a_loop, points_of) -> None:
-    before = len(prepared.store.journal())
-    prepared.upsert(embed("old", ["a", "b"]), embed("new", ["b", "c"]))
-    assert len(prepared.store.journal()) == before + 1
+def test_both_models_vectors_go_in_one_upsert(started, embed, asked, same_as_a_loop, points_of) -> None:
+    before = len(started.store.journal())
+    started.upsert(embed("old", ["a", "b"]), embed("new", ["b", "c"]))
+    assert len(started.store.journal()) == before + 1
     held = points_of(embed("old", [*IDS, "a", "b"]), embed("new", ["b", "c"]))
-    same_as_a_loop(prepared, asked("old"), held, ["old"], k=20)
-    same_as_a_loop(prepared, asked("new"), held, ["new", "old"], k=20)
+    same_as_a_loop(started, asked("old"), held, ["old"], k=20)
+    same_as_a_loop(started, asked("new"), held, ["new", "old"], k=20)
 
 
-def test_an_upsert_removes_the_vectors_that_it_does_not_bring(
-    prepared, embed, asked, same_as_a_loop, points_of
-) -> None:
-    prepared.upsert(embed("old", IDS), embed("new", IDS))
-    prepared.upsert(embed("old", IDS[:6], draw=1))
+def test_an_upsert_removes_the_vectors_that_it_does_not_bring(started, embed, asked, same_as_a_loop, points_of) -> None:
+    started.upsert(embed("old", IDS), embed("new", IDS))
+    started.upsert(embed("old", IDS[:6], draw=1))
     held = points_of(embed("old", IDS), embed("new", IDS[6:]))
     held.update(points_of(embed("old", IDS[:6], draw=1)))
-    same_as_a_loop(prepared, asked("new"), held, ["new", "old"], k=20)
+    same_as_a_loop(started, asked("new"), held, ["new", "old"], k=20)
 
 
 def test_large_sets_are_several_commits(gallery, embed, monkeypatch) -> None:

@@ -47,7 +47,7 @@ def swapped(place: str, tmp_path: Path, embed: Embed, only_these: Any) -> Callab
         folder = save_adapter(fitted(embed, direction), tmp_path / "adapter")
         with Gallery.create(place, fingerprint="declared:old", space=Hypersphere(4)) as gallery:
             gallery.add(embed("old", IDS))
-            gallery.prepare("declared:new", WIDE, adapter=folder, **scores)
+            gallery.start("declared:new", WIDE, adapter=folder, **scores)
             gallery.swap()
             gallery.backfill(only_these(embed("new", IDS[:4], space=WIDE)))
         return place
@@ -87,16 +87,14 @@ def test_gc_removes_what_no_state_names_and_rollbacks_keep_what_they_need(
         assert len(names) == 2 and all(digest_of(gallery.store.file(name)) == name for name in names)
         before = hits_of(gallery, queries, 12)
         gallery.backfill(only_these(embed("new", IDS, space=WIDE)))
-        gallery.complete()
         gallery.rollback()
         gallery.gc()
         gallery.swap()
         gallery.upsert(embed("old", IDS[4:]))
         assert hits_of(gallery, queries, 12) == before
         gallery.backfill(only_these(embed("new", IDS, space=WIDE)))
-        gallery.complete()
         pointer = gallery.store.pointer()
-        gallery.gc()
+        gallery.finish()
         assert gallery.state.files == frozenset()
         known = GalleryState.from_record(pointer.manifest).files
         assert all(gallery.store.file(name) for name in known)  # for a reader that began just before
@@ -110,7 +108,7 @@ def test_a_damaged_adapter_is_refused_and_named(tmp_path: Path, embed: Embed, as
     url = f"memory:{tmp_path / 'gallery'}"
     with Gallery.create(url, fingerprint="declared:old", space=Hypersphere(4)) as gallery:
         gallery.add(embed("old", IDS))
-        gallery.prepare("declared:new", WIDE, adapter=fitted(embed, "new_to_old"))
+        gallery.start("declared:new", WIDE, adapter=fitted(embed, "new_to_old"))
         content = gallery.store.file(str(gallery.state.links[0].adapter))
     torn = bytearray(content)
     torn[-9] ^= 1
@@ -155,7 +153,7 @@ def test_an_adapter_that_the_state_names_by_a_path_is_not_opened(tmp_path: Path,
     url = f"memory:{tmp_path / 'gallery'}"
     with Gallery.create(url, fingerprint="declared:old", space=Hypersphere(4)) as gallery:
         gallery.add(embed("old", IDS))
-        gallery.prepare("declared:new", WIDE, adapter=folder)
+        gallery.start("declared:new", WIDE, adapter=folder)
         digest = str(gallery.state.links[0].adapter)
     with closing(sqlite3.connect(tmp_path / "gallery" / "gallery.db")) as database, database:
         database.execute("UPDATE pointer SET manifest = replace(manifest, ?, ?)", [digest, str(folder)])

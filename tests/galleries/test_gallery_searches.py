@@ -33,7 +33,7 @@ def test_searches_before_during_and_after_an_upgrade(
     with Gallery.create(place, fingerprint="declared:old", space=space) as gallery:
         gallery.add(old)
         same_as_a_loop(gallery, asked("old", space=space), points_of(old), ["old"])
-        gallery.prepare("declared:new", space, reports=[reported(space=space)])
+        gallery.start("declared:new", space, reports=[reported(space=space)])
         gallery.swap()
         for written in (0, 5, 12):
             part = new.select(slice(0, written))
@@ -42,8 +42,7 @@ def test_searches_before_during_and_after_an_upgrade(
             held = points_of(old, part)
             same_as_a_loop(gallery, asked("old", space=space), held, ["old"])
             same_as_a_loop(gallery, asked("new", space=space), held, ["new", "old"])
-        assert gallery.complete().right == 12
-        gallery.gc(older_than=0)
+        assert gallery.finish().right == 12
         same_as_a_loop(gallery, asked("new", space=space), points_of(new), ["new"])
         with pytest.raises(DataError, match="declared:old"):
             gallery.search(asked("old", space=space))
@@ -53,7 +52,7 @@ def test_searches_before_during_and_after_an_upgrade(
 
 def test_a_reply_says_what_it_could_not_search(gallery, embed, asked) -> None:
     gallery.add(embed("old", IDS))
-    gallery.prepare("declared:new", SPHERE)
+    gallery.start("declared:new", SPHERE)
     gallery.upsert(embed("new", ["z"]))
     reply = gallery.search(asked("new"), k=20)
     assert [[hit.id for hit in hits] for hits in reply.hits] == [["z"]] * 3
@@ -72,35 +71,35 @@ def test_an_array_is_of_the_only_model(gallery, embed, asked, hits_of) -> None:
     assert len(gallery.search(asked("old").vectors[0]).hits) == 1
 
 
-def test_an_array_says_whose_it_is_once_there_are_several_models(prepared, asked, hits_of) -> None:
+def test_an_array_says_whose_it_is_once_there_are_several_models(started, asked, hits_of) -> None:
     """A client that still embeds with the old model after the swap must not search among the new vectors."""
     queries = asked("new")
 
     def refused() -> None:
         with pytest.raises(ConfigError, match="does not say which model") as refusal:
-            prepared.search(queries.vectors)
+            started.search(queries.vectors)
         assert "'declared:old' (g1" in str(refusal.value) and "'declared:new' (g2" in str(refusal.value)
 
     refused()
-    prepared.swap()
+    started.swap()
     refused()
-    plain = prepared.search(queries.vectors, 5, fingerprint="declared:new").hits
-    assert [[(hit.id, hit.score, hit.generation) for hit in one] for one in plain] == hits_of(prepared, queries)
+    plain = started.search(queries.vectors, 5, fingerprint="declared:new").hits
+    assert [[(hit.id, hit.score, hit.generation) for hit in one] for one in plain] == hits_of(started, queries)
 
 
-def test_wrong_queries_are_refused(prepared, asked) -> None:
+def test_wrong_queries_are_refused(started, asked) -> None:
     with pytest.raises(DataError, match="declared:nobody"):
-        prepared.search(asked("nobody"))
+        started.search(asked("nobody"))
     with pytest.raises(SpaceMismatchError, match="dimension 5"):
-        prepared.search(asked("old", space=Hypersphere(5)))
+        started.search(asked("old", space=Hypersphere(5)))
     with pytest.raises(SpaceMismatchError, match="features"):
-        prepared.search(asked("old", form="features"))
+        started.search(asked("old", form="features"))
     with pytest.raises(ConfigError, match="k=0"):
-        prepared.search(asked("old"), k=0)
+        started.search(asked("old"), k=0)
     with pytest.raises(ConfigError, match="declared:new for queries of declared:old"):
-        prepared.search(asked("old"), fingerprint="declared:new")
+        started.search(asked("old"), fingerprint="declared:new")
     with pytest.raises(ConfigError, match="colour"):
-        prepared.search(asked("old"), where=[Condition("colour", "=", "red")])
+        started.search(asked("old"), where=[Condition("colour", "=", "red")])
 
 
 def test_an_empty_gallery_answers_with_empty_lists(gallery, asked) -> None:
@@ -144,7 +143,7 @@ def test_searched_before_during_and_after_an_upgrade_that_is_rolled_back(
     old, new = embed("old", IDS, space=flat), embed("new", IDS, space=flat)
     with Gallery.create(place, fingerprint="declared:old", space=flat) as gallery:
         gallery.add(old)
-        gallery.prepare("declared:new", flat, reports=[reported(space=flat)])
+        gallery.start("declared:new", flat, reports=[reported(space=flat)])
         gallery.swap()
         gallery.backfill(only_these(new.select(slice(0, 5))))
         held = points_of(old, new.select(slice(0, 5)))

@@ -47,13 +47,12 @@ class GalleryMachine(RuleBasedStateMachine):
         """Begin after some upgrades, with items of up to three models."""
         self.place, self.draws = type(self).places(), itertools.count()
         self.gallery = Gallery.create(self.place, fingerprint="declared:m1", space=SPACE)
-        self.items: dict[str, dict[int, Any]] = {}  # points by id and generation, those that wait for gc included
-        self.live, self.retired, self.previous = [1], [], []  # type: list[int], list[int], list[int]
-        self.active, self.prepared, self.created = 1, 0, 1
+        self.items: dict[str, dict[int, Any]] = {}  # points by id and generation
+        self.live, self.previous = [1], []  # type: list[int], list[int]
+        self.active, self.started, self.created = 1, 0, 1
         self.links: set[tuple[int, int]] = set()
-        self.completed, self.allowed = False, 0
         for _ in range(upgrades):
-            self.prepare(linked)
+            self.start(linked)
             self.swap()
         self.upsert(by_model)
 
@@ -80,7 +79,7 @@ class GalleryMachine(RuleBasedStateMachine):
 
     @rule(budget=st.one_of(st.none(), st.integers(0, 6)), batch=st.integers(1, 4))
     def backfill(self, budget: int | None, batch: int) -> None:
-        target, machine = self.prepared or self.active, self
+        target, machine = self.started or self.active, self
         lacking = sorted(one for one, held in self.items.items() if target not in held)
 
         class Source:
@@ -105,14 +104,14 @@ class GalleryMachine(RuleBasedStateMachine):
 
     # Upgrades
 
-    @precondition(lambda self: not self.prepared and self.created < 5)
+    @precondition(lambda self: not self.started and self.created < 5)
     @rule(linked=any_number)
-    def prepare(self, linked: int) -> None:
-        """Prepare a generation, and link it to none, some or all of the others."""
+    def start(self, linked: int) -> None:
+        """Start the upgrade to a generation, and link it to none, some or all of the others."""
         self.created += 1
-        generation = self.gallery.prepare(f"declared:m{self.created}", SPACE)
+        generation = self.gallery.start(f"declared:m{self.created}", SPACE)
         assert generation.name == f"g{self.created}"
-        self.prepared = self.created
+        self.started = self.created
         for other in self.live:
             if linked >> other & 1 or linked > 7:
                 self.add_link(self.created, other)
@@ -129,70 +128,60 @@ class GalleryMachine(RuleBasedStateMachine):
         self.gallery.link(f"g{query}", f"g{gallery}", force="the machine says so")
         self.links.add((query, gallery))
 
-    @precondition(lambda self: self.prepared)
+    @precondition(lambda self: self.started)
     @rule()
     def swap(self) -> None:
-        found = self.covered(self.sources(self.active) + self.sources(self.prepared))
-        if found > self.covered(self.sources(self.prepared)):
+        found = self.covered(self.sources(self.active) + self.sources(self.started))
+        if found > self.covered(self.sources(self.started)):
             with pytest.raises(
-                GalleryError, match=f"would not find {found - self.covered(self.sources(self.prepared))} of"
+                GalleryError, match=f"would not find {found - self.covered(self.sources(self.started))} of"
             ):
                 self.gallery.swap()
             self.gallery.swap(force="the machine says so")
-            self.links.add((self.prepared, self.active))
+            self.links.add((self.started, self.active))
         else:
             self.gallery.swap()
         self.previous.append(self.active)
-        self.active, self.prepared, self.completed, self.allowed = self.prepared, 0, False, 0
+        self.active, self.started = self.started, 0
 
-    @precondition(lambda self: not self.prepared and self.previous and not self.completed)
+    @precondition(lambda self: not self.started and self.previous)
     @rule(allow=st.booleans())
-    def complete(self, allow: bool) -> None:
+    def finish(self, allow: bool) -> None:
         lacking = sum(self.active not in held for held in self.items.values())
         if lacking and not allow:
             with pytest.raises(GalleryError, match=f"{lacking} of {len(self.items)} items have no vector"):
-                self.gallery.complete()
+                self.gallery.finish()
         else:
-            self.gallery.complete(allow_missing=allow)
-            self.completed, self.allowed = True, lacking
+            self.gallery.finish(allow_missing=allow)
+            self.remove([one for one in self.live if one != self.active])
+            self.previous = []
 
-    @precondition(lambda self: not self.prepared and self.previous)
+    @precondition(lambda self: not self.started and self.previous)
     @rule()
     def rollback(self) -> None:
-        self.active, self.prepared = self.previous.pop(), self.active
-        self.completed, self.allowed = False, 0
+        self.active, self.started = self.previous.pop(), self.active
         assert self.gallery.rollback() == sum(self.active not in held for held in self.items.values())
 
-    @precondition(lambda self: self.prepared)
+    @precondition(lambda self: self.started)
     @rule()
-    def abandon(self) -> None:
-        if self.covered(self.live) > self.covered([one for one in self.live if one != self.prepared]):
+    def cancel(self) -> None:
+        if self.covered(self.live) > self.covered([one for one in self.live if one != self.started]):
             with pytest.raises(GalleryError, match="no other vector"):
-                self.gallery.abandon()
+                self.gallery.cancel()
         else:
-            self.gallery.abandon()
-            self.retire([self.prepared])
-            self.prepared = 0
+            self.gallery.cancel()
+            self.remove([self.started])
+            self.started = 0
 
     @rule()
     def gc(self) -> None:
-        collected = self.completed and not self.prepared
-        gone = [one for one in self.live if collected and one != self.active]
-        if self.covered(self.live) - self.covered([one for one in self.live if one not in gone]) > self.allowed:
-            with pytest.raises(GalleryError, match="no other vector"):
-                self.gallery.gc(older_than=0)
-            return
         self.gallery.gc(older_than=0)
-        self.retire(gone)
-        self.previous = [one for one in self.previous if one not in gone]
-        for held in self.items.values():
-            for one in self.retired:
-                held.pop(one, None)
-        self.retired = []
 
-    def retire(self, gone: list[int]) -> None:
+    def remove(self, gone: list[int]) -> None:
         self.live = [one for one in self.live if one not in gone]
-        self.retired += gone
+        for held in self.items.values():
+            for one in gone:
+                held.pop(one, None)
         self.links = {ends for ends in self.links if not set(ends) & set(gone)}
 
     @rule()
@@ -219,11 +208,11 @@ class GalleryMachine(RuleBasedStateMachine):
             sources = [f"m{one}" for one in self.sources(model)]
             type(self).same_as_a_loop(self.gallery, queries, held, sources, k=4)
 
-    @precondition(lambda self: self.prepared or (self.previous and not self.completed))
+    @precondition(lambda self: self.started or self.previous)
     @rule(first=any_number, candidates=st.integers(1, 5), budget=st.one_of(st.none(), st.integers(0, 3)))
     def search_in_two_stages(self, first: int, candidates: int, budget: int | None) -> None:
         """Let the target's model score again what another one finds; what it embeds is kept."""
-        target, machine = self.prepared or self.active, self
+        target, machine = self.started or self.active, self
         other, asked = self.live[first % len(self.live)], ["q1", "q2"]
         sources = self.sources(other)
         lists = []
@@ -280,14 +269,12 @@ class GalleryMachine(RuleBasedStateMachine):
             return
         pointer, state = self.gallery.now()
         assert (pointer.items, state.active) == (len(self.items), f"g{self.active}")
-        assert (state.prepared, state.previous) == (
-            f"g{self.prepared}" if self.prepared else None, tuple(f"g{one}" for one in self.previous)
+        assert (state.started, state.previous) == (
+            f"g{self.started}" if self.started else None, tuple(f"g{one}" for one in self.previous)
         )  # fmt: skip
         assert list(state.by_name) == [f"g{one}" for one in self.live]
-        assert sorted(state.retired) == [f"g{one}" for one in sorted(self.retired)]
-        assert (state.completed, state.allowed_missing) == (self.completed, self.allowed)
-        assert set().union(*pointer.held) <= {f"g{one}" for one in (*self.live, *self.retired)}
-        for generation in (*self.live, *self.retired):
+        assert set().union(*pointer.held) <= {f"g{one}" for one in self.live}
+        for generation in self.live:
             assert pointer.covered([f"g{generation}"]) == self.covered([generation])
         if type(self).search_always:
             self.search()

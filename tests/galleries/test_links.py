@@ -35,7 +35,7 @@ def test_an_adapter_of_queries_searches_old_vectors_and_merges_by_rank(
 ) -> None:
     gallery.add(embed("old", IDS))
     folder, wide = adapter("new_to_old"), Hypersphere(6)
-    gallery.prepare("declared:new", wide, adapter=folder)
+    gallery.start("declared:new", wide, adapter=folder)
     gallery.swap()
     queries = asked("new", space=wide)
     mapped = load_adapter(folder).map(queries.vectors)
@@ -63,9 +63,9 @@ def test_a_score_map_makes_scores_comparable(gallery, embed, only_these, asked, 
     gallery.add(embed("old", IDS))
     folder, wide = adapter("new_to_old"), Hypersphere(6)
     with pytest.raises(DataError, match="score map"):
-        gallery.prepare("declared:new", wide, adapter=folder, score_map=tmp_path / "missing.json")
+        gallery.start("declared:new", wide, adapter=folder, score_map=tmp_path / "missing.json")
     assert gallery.state.phase == "steady"
-    gallery.prepare("declared:new", wide, adapter=folder, score_map=scores)
+    gallery.start("declared:new", wide, adapter=folder, score_map=scores)
     gallery.swap()
     gallery.backfill(only_these(embed("new", IDS[:2], space=wide)))
     reply = gallery.search(asked("new", space=wide), k=12)
@@ -80,9 +80,9 @@ def test_an_adapter_of_the_stored_gallery_makes_a_generation_that_upserts_keep_u
 ) -> None:
     gallery.add(embed("old", IDS))
     wide, mapping = Hypersphere(6), load_adapter(adapter("old_to_new"))
-    assert gallery.prepare("declared:new", wide, adapter=adapter("old_to_new")).name == "g3"
+    assert gallery.start("declared:new", wide, adapter=adapter("old_to_new")).name == "g3"
     standing = {one.name: (one.standing, one.rows) for one in gallery.status().generations}
-    assert standing == {"g1": ("active", 12), "g2": ("mapped", 12), "g3": ("prepared", 0)}
+    assert standing == {"g1": ("active", 12), "g2": ("mapped", 12), "g3": ("started", 0)}
     gallery.swap()
     gallery.upsert(embed("old", ["i00", "fresh"], draw=1))
     gallery.upsert(embed("new", ["i01"], space=wide))
@@ -98,8 +98,7 @@ def test_an_adapter_of_the_stored_gallery_makes_a_generation_that_upserts_keep_u
     held["i02"] = points_of(embed("old", ["i02"], draw=1), mapped)["i02"]
     same_as_a_loop(gallery, asked("new", space=wide), held, ["new", mapping.mapped_fingerprint], k=20)
     gallery.backfill(only_these(embed("new", [*IDS, "fresh"], space=wide)))
-    gallery.complete()
-    gallery.gc()
+    gallery.finish()
     assert list(gallery.state.by_name) == ["g3"]
 
 
@@ -115,7 +114,7 @@ def test_a_backfill_finishes_a_mapping_that_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gallery.prepare("declared:new", wide, adapter=adapter("old_to_new"), on_step=stop)
+        gallery.start("declared:new", wide, adapter=adapter("old_to_new"), on_step=stop)
     assert gallery.search(asked("new", space=wide)).covered == 5
     with pytest.raises(GalleryError, match="would not find 7 of 12 items"):
         gallery.swap()
@@ -126,8 +125,8 @@ def test_a_backfill_finishes_a_mapping_that_was_interrupted(
 
 def test_an_adapter_between_other_models_or_spaces_is_refused(gallery, adapter) -> None:
     with pytest.raises(ConfigError, match="declared:newest"):
-        gallery.prepare("declared:newest", Hypersphere(6), adapter=adapter("new_to_old"))
+        gallery.start("declared:newest", Hypersphere(6), adapter=adapter("new_to_old"))
     for direction in ("new_to_old", "old_to_new"):
         with pytest.raises(SpaceMismatchError, match="dimension 6"):
-            gallery.prepare("declared:new", Hypersphere(5), adapter=adapter(direction))
+            gallery.start("declared:new", Hypersphere(5), adapter=adapter(direction))
     assert gallery.state.phase == "steady"

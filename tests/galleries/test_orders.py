@@ -33,7 +33,7 @@ def opened(old: EmbeddingSet, new_space: Space | None = None, labels: Any = None
         "memory://", fingerprint=old.fingerprint, space=old.space, columns={} if labels is None else {"label": "text"}
     )
     gallery.add(old, metadata=None if labels is None else {"label": labels})
-    gallery.prepare("declared:new", new_space or old.space)
+    gallery.start("declared:new", new_space or old.space)
     return gallery
 
 
@@ -134,7 +134,7 @@ def test_a_third_model_finds_items_of_two_generations() -> None:
     gallery = opened(old)
     fill(gallery, new, list(old.ids[[1, 3, 5, 7]]))
     gallery.swap(force="trial")
-    gallery.prepare("declared:third", space)
+    gallery.start("declared:third", space)
     order = order_ids(gallery.store, gallery.state, "g3", "uncertainty")
     newest = np.where(np.arange(8) % 2, 3 * lengths, lengths)
     assert order == [f"i{row:04d}" for row in np.argsort(newest, kind="stable")]
@@ -153,7 +153,7 @@ def test_vectors_that_newer_ones_replaced_say_nothing() -> None:
     gallery = opened(old, Hypersphere(3))
     fill(gallery, points(np.eye(3)[:2], "new"), list(old.ids))
     gallery.swap()
-    gallery.prepare("declared:third", Hypersphere(5))
+    gallery.start("declared:third", Hypersphere(5))
     with pytest.raises(ConfigError, match="carry no uncertainty"):
         order_ids(gallery.store, gallery.state, "g3", "uncertainty")
 

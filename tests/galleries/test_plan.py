@@ -36,15 +36,15 @@ class Clocked:
 
 
 @pytest.fixture
-def prepared(gallery: Gallery, embed: Embed, reported: Callable[..., Path]) -> Gallery:
+def started(gallery: Gallery, embed: Embed, reported: Callable[..., Path]) -> Gallery:
     gallery.add(embed("old", IDS))
-    gallery.prepare("declared:new", Hypersphere(4), reports=[reported()])
+    gallery.start("declared:new", Hypersphere(4), reports=[reported()])
     return gallery
 
 
-def test_speed_is_that_of_a_warm_source_on_items_it_has_not_seen(prepared: Gallery, embed: Embed) -> None:
+def test_speed_is_that_of_a_warm_source_on_items_it_has_not_seen(started: Gallery, embed: Embed) -> None:
     source = Clocked(embed)
-    found = plan(prepared, source, sample=100, batch=20, clock=source.clock, price_per_thousand=0.4)
+    found = plan(started, source, sample=100, batch=20, clock=source.clock, price_per_thousand=0.4)
     assert [len(batch) for batch in source.batches] == [20, 20, 10, 20, 20, 10]
     asked = [name for batch in source.batches for name in batch]
     assert len(set(asked)) == 100 and set(asked) <= set(IDS) and sorted(asked) != asked
@@ -53,9 +53,9 @@ def test_speed_is_that_of_a_warm_source_on_items_it_has_not_seen(prepared: Galle
     assert (found.sampled, found.missing, found.missing_ids, found.found_rows) == (100, 0, (), 200)
 
 
-def test_missing_items_cost_no_time_and_are_named(prepared: Gallery, embed: Embed) -> None:
+def test_missing_items_cost_no_time_and_are_named(started: Gallery, embed: Embed) -> None:
     source = Clocked(embed, lacking=IDS[::4])
-    found = plan(prepared, source, sample=1000, batch=1000, clock=source.clock, price_per_thousand=1000)
+    found = plan(started, source, sample=1000, batch=1000, clock=source.clock, price_per_thousand=1000)
     assert (found.sampled, found.missing, found.found_rows) == (200, 50, 150)
     assert found.missing_ids == tuple(IDS[::4][:20])
     timed = len([name for name in source.batches[1] if name not in source.lacking])
@@ -63,50 +63,50 @@ def test_missing_items_cost_no_time_and_are_named(prepared: Gallery, embed: Embe
     assert found.seconds == pytest.approx(150 / (timed / 1.5))
 
 
-def test_a_source_that_has_nothing(prepared: Gallery, embed: Embed) -> None:
+def test_a_source_that_has_nothing(started: Gallery, embed: Embed) -> None:
     source = Clocked(embed, lacking=IDS)
-    found = plan(prepared, source, sample=10, clock=source.clock, budget_seconds=60)
+    found = plan(started, source, sample=10, clock=source.clock, budget_seconds=60)
     assert (found.missing, found.items_per_second, found.seconds, found.found_rows) == (10, None, None, 0)
     assert found.rows_within_budget == 0
 
 
-def test_rows_and_bytes_are_those_of_what_is_lacking(prepared: Gallery, embed: Embed) -> None:
-    before = prepared.store.pointer()
-    found = plan(prepared)
+def test_rows_and_bytes_are_those_of_what_is_lacking(started: Gallery, embed: Embed) -> None:
+    before = started.store.pointer()
+    found = plan(started)
     assert (found.generation, found.items, found.rows, found.bytes_written) == ("g2", 200, 200, 200 * 4 * 4)
-    assert found.bytes_until_gc == prepared.store.upkeep("g1").bytes > 0
+    assert found.bytes_until_finish == started.store.upkeep("g1").bytes > 0
     assert (found.sampled, found.items_per_second, found.seconds, found.cost) == (0, None, None, None)
-    assert prepared.store.pointer() == before, "nothing was changed"
-    prepared.backfill(Clocked(embed, lacking=IDS[150:]))
+    assert started.store.pointer() == before, "nothing was changed"
+    started.backfill(Clocked(embed, lacking=IDS[150:]))
     source = Clocked(embed)
-    left = plan(prepared, source)
+    left = plan(started, source)
     assert (left.rows, left.sampled, left.bytes_written) == (50, 50, 50 * 16)
-    assert left.bytes_until_gc == found.bytes_until_gc, "what was filled is here to stay"
+    assert left.bytes_until_finish == found.bytes_until_finish, "what was filled is here to stay"
     assert sorted(name for batch in source.batches for name in batch) == IDS[150:]
 
 
 def test_the_index_form_counts_for_bytes(embed: Embed) -> None:
     with Gallery.create("memory://", fingerprint="declared:old", space=Lorentz(4)) as gallery:
         gallery.add(embed("old", ["a", "b"], space=Lorentz(4)))
-        gallery.prepare("declared:new", Lorentz(4))
+        gallery.start("declared:new", Lorentz(4))
         assert plan(gallery).bytes_written == 2 * (4 + 2) * 4
 
 
 SCORES = ("self_old", "cross", "self_new")
 
 
-def test_links_are_those_of_the_report(prepared: Gallery, reported: Callable[..., Path]) -> None:
+def test_links_are_those_of_the_report(started: Gallery, reported: Callable[..., Path]) -> None:
     record = json.loads(reported().read_text())["evaluations"]["new"]
-    (link,) = plan(prepared).links
+    (link,) = plan(started).links
     assert (link.gallery, link.how, link.evidence["metric"]) == ("g1", "report", "map")
     assert {name: link.evidence[name] for name in SCORES} == {name: record[name]["map"] for name in SCORES}
     assert link.evidence["self_new"] > link.evidence["cross"] > link.evidence["self_old"]
-    json.dumps(plan(prepared).to_dict())
+    json.dumps(plan(started).to_dict())
 
 
 def test_a_plan_without_a_link_names_none(gallery: Gallery, embed: Embed) -> None:
     gallery.add(embed("old", IDS))
-    gallery.prepare("declared:new", Hypersphere(4))
+    gallery.start("declared:new", Hypersphere(4))
     assert plan(gallery).links == ()
 
 
@@ -136,7 +136,7 @@ def test_a_query_in_two_stages_embeds_its_candidates_at_most() -> None:
     assert BackfillPlan("g2", 1000, 200, 0, 0).to_dict()["seconds_per_query"] is None
 
 
-def test_wrong_numbers_and_sources_are_refused(prepared: Gallery, embed: Embed) -> None:
+def test_wrong_numbers_and_sources_are_refused(started: Gallery, embed: Embed) -> None:
     for values, message in (
         ({"sample": 1}, "sample=1"), ({"candidates": 0}, "candidates=0"),
         ({"batch": 0}, "batch=0"), ({"price_per_thousand": -1.0}, "at least 0"),
@@ -144,9 +144,9 @@ def test_wrong_numbers_and_sources_are_refused(prepared: Gallery, embed: Embed) 
         ({"budget_seconds": float("nan")}, "budget_seconds=nan"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            plan(prepared, **values)  # type: ignore[arg-type]
+            plan(started, **values)  # type: ignore[arg-type]
     source = Clocked(embed)
     source.fingerprint = "declared:other"
     with pytest.raises(DataError, match="those of g2: declared:new"):
-        plan(prepared, source)
+        plan(started, source)
     assert source.batches == []

@@ -41,7 +41,7 @@ def gallery(tmp_path: Path) -> Gallery:
     """In mid-upgrade: 30 items, 10 of them with new vectors."""
     made = Gallery.create(str(tmp_path / "gallery"), fingerprint=OLD, space=SPACE, columns={"colour": "text"})
     made.add(embedded(OLD, names(0, 30)), metadata={"colour": ["red", None, "blue"] * 10})
-    made.prepare(NEW, SPACE)
+    made.start(NEW, SPACE)
     made.swap(force="a test")
     made.backfill(Source(), budget=10, batch=10)
     return made
@@ -90,8 +90,7 @@ def test_the_last_whole_commit_comes_back(
         assert doctor(again).healthy and repair(again) is None
         again.upsert(embedded(OLD, ["new"], 1), metadata={"colour": ["green"]})
         again.backfill(Source())
-        again.complete()
-        again.gc(older_than=0.0)
+        again.finish()
         assert doctor(again).healthy and len(again) == 31
 
 

@@ -26,14 +26,13 @@ def link(query: int, gallery: int, how: str = "report") -> Event:
 
 CREATE: Event = {"kind": "create", "generation": generation(1), "columns": {"price": "number"}}
 SWAP: Event = {"kind": "swap"}
-COMPLETE: Event = {"kind": "complete", "missing": 2}
 ROLLBACK: Event = {"kind": "rollback"}
-ABANDON: Event = {"kind": "abandon"}
-GC: Event = {"kind": "gc"}
+FINISH: Event = {"kind": "finish", "missing": 2}
+CANCEL: Event = {"kind": "cancel"}
 
 
-def prepare(number: int, *links: Event, **more: Any) -> Event:
-    return {"kind": "prepare", "generation": generation(number), "links": list(links), **more}
+def start(number: int, *links: Event, **more: Any) -> Event:
+    return {"kind": "start", "generation": generation(number), "links": list(links), **more}
 
 
 def linking(query: int, gallery: int) -> Event:
@@ -43,30 +42,30 @@ def linking(query: int, gallery: int) -> Event:
 PLACES = {
     "nothing": [],
     "steady": [CREATE],
-    "prepared": [CREATE, prepare(2, link(2, 1))],
-    "swapped": [CREATE, prepare(2, link(2, 1)), SWAP],
-    "completed": [CREATE, prepare(2, link(2, 1)), SWAP, COMPLETE],
-    "rolled back": [CREATE, prepare(2, link(2, 1)), SWAP, ROLLBACK],
-    "third prepared": [CREATE, prepare(2, link(2, 1)), SWAP, prepare(3, link(3, 2))],
-    "third swapped": [CREATE, prepare(2, link(2, 1)), SWAP, prepare(3, link(3, 2)), SWAP],
-    "third rolled back": [CREATE, prepare(2, link(2, 1)), SWAP, prepare(3, link(3, 2)), SWAP, ROLLBACK],
-    "collected": [CREATE, prepare(2, link(2, 1)), SWAP, COMPLETE, GC],
+    "started": [CREATE, start(2, link(2, 1))],
+    "swapped": [CREATE, start(2, link(2, 1)), SWAP],
+    "rolled back": [CREATE, start(2, link(2, 1)), SWAP, ROLLBACK],
+    "third started": [CREATE, start(2, link(2, 1)), SWAP, start(3, link(3, 2))],
+    "third swapped": [CREATE, start(2, link(2, 1)), SWAP, start(3, link(3, 2)), SWAP],
+    "third rolled back": [CREATE, start(2, link(2, 1)), SWAP, start(3, link(3, 2)), SWAP, ROLLBACK],
+    "third cancelled": [CREATE, start(2, link(2, 1)), SWAP, start(3, link(3, 2)), CANCEL],
+    "finished": [CREATE, start(2, link(2, 1)), SWAP, FINISH],
 }
 STEPS = {
-    "create": CREATE, "prepare": prepare(9), "link": linking(1, 2), "swap": SWAP, "complete": COMPLETE,
-    "rollback": ROLLBACK, "abandon": ABANDON, "gc": GC,
+    "create": CREATE, "start": start(9), "link": linking(1, 2), "swap": SWAP, "rollback": ROLLBACK, "finish": FINISH,
+    "cancel": CANCEL,
 }  # fmt: skip
 POSSIBLE = {
     "nothing": "create",
-    "steady": "prepare gc",
-    "prepared": "link swap abandon gc",
-    "swapped": "prepare link complete rollback gc",
-    "completed": "prepare link rollback gc",
-    "rolled back": "link swap abandon gc",
-    "third prepared": "link swap abandon gc",
-    "third swapped": "prepare link complete rollback gc",
-    "third rolled back": "link swap abandon gc",
-    "collected": "prepare gc",
+    "steady": "start",
+    "started": "link swap cancel",
+    "swapped": "start link rollback finish",
+    "rolled back": "link swap cancel",
+    "third started": "link swap cancel",
+    "third swapped": "start link rollback finish",
+    "third rolled back": "link swap cancel",
+    "third cancelled": "start link rollback finish",
+    "finished": "start",
 }
 
 
@@ -82,22 +81,22 @@ def test_a_step_is_possible_exactly_where_the_table_says_so(where, step) -> None
 
 
 @pytest.mark.parametrize(
-    ("where", "phase", "active", "prepared", "previous", "target"),
+    ("where", "phase", "active", "started", "previous", "target"),
     [
         ("steady", "steady", "g1", None, (), "g1"),
-        ("prepared", "prepared", "g1", "g2", (), "g2"),
+        ("started", "started", "g1", "g2", (), "g2"),
         ("swapped", "swapped", "g2", None, ("g1",), "g2"),
-        ("completed", "completed", "g2", None, ("g1",), "g2"),
-        ("rolled back", "prepared", "g1", "g2", (), "g2"),
-        ("third prepared", "prepared", "g2", "g3", ("g1",), "g3"),
+        ("rolled back", "started", "g1", "g2", (), "g2"),
+        ("third started", "started", "g2", "g3", ("g1",), "g3"),
         ("third swapped", "swapped", "g3", None, ("g1", "g2"), "g3"),
-        ("third rolled back", "prepared", "g2", "g3", ("g1",), "g3"),
-        ("collected", "steady", "g2", None, (), "g2"),
+        ("third rolled back", "started", "g2", "g3", ("g1",), "g3"),
+        ("third cancelled", "swapped", "g2", None, ("g1",), "g2"),
+        ("finished", "steady", "g2", None, (), "g2"),
     ],
 )
-def test_where_the_steps_lead(where, phase, active, prepared, previous, target) -> None:
+def test_where_the_steps_lead(where, phase, active, started, previous, target) -> None:
     state = replay(PLACES[where])
-    assert (state.phase, state.active, state.prepared) == (phase, active, prepared)
+    assert (state.phase, state.active, state.started) == (phase, active, started)
     assert (state.previous, state.target) == (previous, target)
 
 
@@ -106,75 +105,54 @@ def test_a_swap_after_a_rollback_leads_where_the_first_one_led() -> None:
 
 
 def test_three_generations_roll_back_one_after_another() -> None:
-    state = replay([*PLACES["third rolled back"], ABANDON, ROLLBACK])
-    assert (state.active, state.prepared, state.previous, state.retired) == ("g1", "g2", (), ("g3",))
-    state = advance(state, ABANDON)
-    assert (state.phase, state.active, state.retired) == ("steady", "g1", ("g3", "g2"))
-    assert state.links == ()
-
-
-def test_abandoning_retires_the_prepared_generation_and_forgets_its_links() -> None:
-    state = replay([*PLACES["prepared"], ABANDON])
-    assert (state.phase, state.retired, state.links) == ("steady", ("g2",), ())
-    assert list(state.by_name) == ["g1"]
-    assert advance(state, GC).retired == ()
+    state = replay([*PLACES["third rolled back"], CANCEL, ROLLBACK])
+    assert (state.active, state.started, state.previous, list(state.by_name)) == ("g1", "g2", (), ["g1", "g2"])
+    state = advance(state, CANCEL)
+    assert (state.phase, state.active, list(state.by_name), state.links) == ("steady", "g1", ["g1"], ())
 
 
 def test_no_name_is_given_twice() -> None:
-    state = replay([*PLACES["prepared"], ABANDON, GC, prepare(3)])
+    state = replay([*PLACES["started"], CANCEL, start(3)])
     assert state.created == 3
 
 
-def test_gc_keeps_earlier_generations_until_the_upgrade_is_complete() -> None:
-    assert list(replay([*PLACES["third swapped"], GC]).by_name) == ["g1", "g2", "g3"]
-    state = replay([*PLACES["third swapped"], COMPLETE, GC])
-    assert (list(state.by_name), state.previous, state.links, state.completed) == (["g3"], (), (), True)
-
-
-def test_gc_after_completion_waits_while_another_generation_is_prepared() -> None:
-    assert list(replay([*PLACES["completed"], prepare(3), GC]).by_name) == ["g1", "g2", "g3"]
-
-
-def test_what_was_allowed_to_lack_belongs_to_one_upgrade() -> None:
-    assert replay(PLACES["completed"]).allowed_missing == 2
-    assert replay([*PLACES["completed"], prepare(3), SWAP]).allowed_missing == 0
-    rolled_back = replay([*PLACES["completed"], ROLLBACK])
-    assert (rolled_back.allowed_missing, rolled_back.completed) == (0, False)
+def test_finish_keeps_the_active_generation_alone() -> None:
+    state = replay([*PLACES["third swapped"], FINISH])
+    assert (list(state.by_name), state.active, state.previous, state.links) == (["g3"], "g3", (), ())
 
 
 def bridged(*more: Event) -> GalleryState:
     """State with g2, mapped from g1 for the queries of g3."""
     bridge = generation(2, mapped_from="g1", adapter="folder")
-    return replay([CREATE, prepare(3, link(3, 2, "mapped"), bridge=bridge), *more])
+    return replay([CREATE, start(3, link(3, 2, "mapped"), bridge=bridge), *more])
 
 
 def test_a_bridge_counts_as_a_generation() -> None:
     state = bridged()
-    assert (state.created, list(state.by_name), state.prepared) == (3, ["g1", "g2", "g3"], "g3")
+    assert (state.created, list(state.by_name), state.started) == (3, ["g1", "g2", "g3"], "g3")
 
 
-def test_a_bridge_retires_with_its_only_user() -> None:
-    assert bridged(ABANDON).retired == ("g2", "g3")
-    assert list(bridged(ABANDON).by_name) == ["g1"]
+def test_a_bridge_goes_with_its_only_user() -> None:
+    assert list(bridged(CANCEL).by_name) == ["g1"]
 
 
 def test_a_bridge_stays_while_others_search_it() -> None:
-    assert bridged(SWAP, prepare(4), ABANDON).retired == ("g4",)
-    assert bridged(linking(1, 2), ABANDON).retired == ("g3",)
+    assert list(bridged(SWAP, start(4), CANCEL).by_name) == ["g1", "g2", "g3"]
+    assert list(bridged(linking(1, 2), CANCEL).by_name) == ["g1", "g2"]
 
 
-def test_a_bridge_retires_with_the_generation_that_it_was_mapped_from() -> None:
+def test_a_bridge_goes_with_the_generation_that_it_was_mapped_from() -> None:
     bridge = generation(3, mapped_from="g2", adapter="folder")
     state = replay([
-        CREATE, prepare(2), SWAP, prepare(4, link(4, 3, "mapped"), bridge=bridge), linking(1, 3),
-        ABANDON, ROLLBACK, ABANDON,
+        CREATE, start(2), SWAP, start(4, link(4, 3, "mapped"), bridge=bridge), linking(1, 3),
+        CANCEL, ROLLBACK, CANCEL,
     ])  # fmt: skip
     assert list(state.by_name) == ["g1"]
 
 
 def test_a_forced_swap_adds_its_link_and_a_second_link_replaces_the_first() -> None:
     forced = {**link(2, 1, "forced"), "reason": "holidays"}
-    state = replay([CREATE, prepare(2), {**SWAP, "link": forced, "forced": "holidays"}])
+    state = replay([CREATE, start(2), {**SWAP, "link": forced, "forced": "holidays"}])
     assert [(one.how, one.reason) for one in state.links] == [("forced", "holidays")]
     assert [one.how for one in advance(state, linking(2, 1)).links] == ["report"]
 
@@ -189,7 +167,7 @@ def test_unknown_events_and_links_are_refused() -> None:
     with pytest.raises(ConfigError, match="'explode'"):
         advance(GalleryState(), {"kind": "explode"})
     with pytest.raises(ConfigError, match="'luck'"):
-        replay([CREATE, prepare(2, link(2, 1, "luck"))])
+        replay([CREATE, start(2, link(2, 1, "luck"))])
 
 
 @pytest.mark.parametrize("where", [*PLACES, "bridged"])
@@ -206,7 +184,7 @@ def test_whatever_happens_the_state_is_sound(steps) -> None:
         bridge = generation(state.created + 1, mapped_from=state.active, adapter="a") if step == "bridge" else None
         new = state.created + (2 if bridge else 1)
         links = [link(new, int(one.name[1:])) for one in state.generations[-1:]]
-        event = prepare(new, *links, bridge=bridge) if step in ("prepare", "bridge") else STEPS[step]
+        event = start(new, *links, bridge=bridge) if step in ("start", "bridge") else STEPS[step]
         try:
             state = advance(state, event)
         except UpgradeStateError:
@@ -214,8 +192,9 @@ def test_whatever_happens_the_state_is_sound(steps) -> None:
         names = list(state.by_name)
         assert len(set(names)) == len(names) <= state.created
         assert {state.active, state.target, *state.previous} <= set(names)
-        assert not set(state.retired) & set(names)
         assert all({one.query, one.gallery} <= set(names) for one in state.links)
-        assert state.active not in (*state.previous, state.prepared)
+        assert state.active not in (*state.previous, state.started)
         assert all(one.mapped_from in (None, *names) for one in state.generations)
         assert GalleryState.from_record(json.loads(json.dumps(state.to_record()))) == state
+        if step == "finish":
+            assert (names, state.phase) == ([state.active], "steady")

@@ -47,10 +47,10 @@ def source(embed) -> Source:
 
 @pytest.fixture
 def shop(place, embed) -> Any:
-    """Twenty old items, and "new" prepared."""
+    """Twenty old items, and "new" started."""
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE, columns={"price": "number"}) as gallery:
         gallery.add(embed("old", IDS), metadata={"price": list(range(20))})
-        gallery.prepare("declared:new", SPHERE)
+        gallery.start("declared:new", SPHERE)
         yield gallery
 
 
@@ -180,7 +180,8 @@ def test_another_writer_lets_the_vectors_go_and_the_search_answers(shop, source,
 
 
 def test_a_generation_that_is_given_up_meanwhile_keeps_nothing(shop, source, asked, embed) -> None:
-    source.meanwhile = shop.abandon
+    shop.backfill(source, budget=3)
+    source.meanwhile = shop.cancel
     reply = shop.search(asked("new"), 6, rescore=Rescoring(source, 6, asked("old")))
     assert ids_of(reply) == [ids[:6] for ids in expected(embed, 6)]
     assert reply.kept == 0
@@ -233,18 +234,10 @@ def test_filters_hold_in_both_stages(shop, source, asked) -> None:
     assert set(source.asked) <= set(IDS[:7])
 
 
-@pytest.mark.parametrize("phase", ["steady", "completed"])
-def test_only_an_upgrade_under_way_has_two_stages(shop, source, asked, phase) -> None:
-    if phase == "completed":
-        shop.backfill(source)
-        shop.swap()
-        shop.complete()
-    else:
-        shop.abandon()
-        shop.gc()
-    side = "new" if phase == "completed" else "old"
-    with pytest.raises(UpgradeStateError, match=f"the gallery is {phase}"):
-        shop.search(asked(side), 3, rescore=Rescoring(source))
+def test_only_an_upgrade_under_way_has_two_stages(shop, source, asked) -> None:
+    shop.cancel()
+    with pytest.raises(UpgradeStateError, match="no upgrade is started"):
+        shop.search(asked("old"), 3, rescore=Rescoring(source))
 
 
 @pytest.mark.parametrize(

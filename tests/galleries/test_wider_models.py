@@ -49,7 +49,7 @@ def test_new_queries_search_narrower_vectors_beside_their_own_by_score(
 ) -> None:
     gallery = Gallery.create(f"{store}:{tmp_path / 'gallery'}", fingerprint="declared:old", space=NARROW)
     gallery.add(embed("old", IDS))
-    gallery.prepare("declared:new", WIDE, reports=[report])
+    gallery.start("declared:new", WIDE, reports=[report])
     gallery.swap()
     queries = asked("new", space=WIDE)
     unit = WIDE.index_form(queries.vectors, "query")
@@ -71,7 +71,7 @@ def test_new_queries_search_narrower_vectors_beside_their_own_by_score(
 
 def test_force_links_no_two_widths(gallery, embed, only_these, asked, report) -> None:
     gallery.add(embed("old", IDS))
-    gallery.prepare("declared:new", WIDE, reports=[report])
+    gallery.start("declared:new", WIDE, reports=[report])
     gallery.upsert(embed("new", ["fresh"], space=WIDE))
     assert gallery.search(asked("old"), 13).covered == 12
     with pytest.raises(SpaceMismatchError, match="dimension 6"):
@@ -93,5 +93,5 @@ def test_a_rehearsal_of_a_wider_model(gallery, embed, only_these, report) -> Non
 def test_hyperbolic_generations_of_two_dimensions_are_not_linked(gallery, embed, report) -> None:
     gallery.add(embed("old", IDS))
     with pytest.raises(SpaceMismatchError, match="dimension 6"):
-        gallery.prepare("declared:new", Lorentz(6), reports=[report])
+        gallery.start("declared:new", Lorentz(6), reports=[report])
     assert gallery.state.phase == "steady"

@@ -75,7 +75,7 @@ def rehearsed(**changes: Any) -> Rehearsal:
         "old": RehearsedModel(name="g1", note="mini", fingerprint="declared:mini"),
         "new": RehearsedModel(name="g2", note="large", fingerprint="declared:large"),
         "linked": "report",
-        "steps": ("prepare", "swap", "backfill", "complete", "rollback"),
+        "steps": ("start", "swap", "backfill", "rollback", "finish"),
         "metric": "map",
         "queries": "given",
         "asked": 100,
@@ -143,7 +143,7 @@ def test_every_part_is_told() -> None:
         "1,234 queries searched meanwhile; none failed",
         "the difference to today is +0.100 mAP (+0.050 to +0.150) and +0.100 recall@1 (+0.050 to +0.150); in brackets "
         "95 % of resampled sets of queries, whole classes where several share one.",
-        "limpet gallery backfill --order uncertainty",
+        "limpet upgrade backfill --order uncertainty",
         "The order traffic was left out. Nobody counted.",
         "shoe 8 title: running shoes price: 12.5",
         "all 100 old queries found exactly what they found before the swap",
@@ -175,7 +175,7 @@ def test_every_part_is_told() -> None:
          "look at the examples"),
         ({"verdict": "worse"}, "the new model finds less: mAP 0.400 today", "not-compatible", "keep the old model"),
         ({"verdict": "ready", "linked": "none"}, "mAP stays at 0.400 until the swap, which comes last, and is 0.700",
-         "compatible", "`limpet gallery backfill`, then `limpet gallery swap`"),
+         "compatible", "`limpet upgrade backfill`, then `limpet upgrade swap`"),
         ({"verdict": "failed", "rollback_equal": False, "searches": SPOILED},
          "Do not upgrade yet: a search failed; 3 answers did not see every item once; 4 answers were not the nearest "
          "items; old queries find something else after the rollback.", "not-compatible", "doctor"),

@@ -89,7 +89,7 @@ def filled_twin(*more: list[object]) -> Twin:
         ["done", None],
         ["begin", {"kind": "add", "items": [["a", 1, ["g1"]], ["b", 1, ["g1"]]], "contents": 1}],
         ["done", 2],
-        ["begin", {"kind": "prepare", "model": "n"}],
+        ["begin", {"kind": "start", "model": "n"}],
         ["done", "g2"],
         *more,
     ):

@@ -360,7 +360,7 @@ def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, t
     with Gallery.create("memory://", fingerprint=old.fingerprint, space=old.space) as gallery:
         gallery.add(stored.replace(labels=None, class_names=None))
         before = gallery.search(asks, 5).hits
-        gallery.prepare(head.release.fingerprint, head.release.space, adapter=tmp_path / GALLERY_ADAPTER)
+        gallery.start(head.release.fingerprint, head.release.space, adapter=tmp_path / GALLERY_ADAPTER)
         gallery.swap()
         found = gallery.search(head.query(query), 5).hits
         scores = head.query(query).vectors @ head.gallery(stored).vectors.T
@@ -368,7 +368,6 @@ def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, t
         assert [[hit.id for hit in hits] for hits in found] == expected
         own = head.query(fresh)
         gallery.backfill(FileVectors([save(own, tmp_path / "own.safetensors")]))
-        gallery.complete()
         scores = head.query(query).vectors @ own.vectors.T
         first = [stored.ids[int(row)] for row in scores.argmax(axis=1)]
         assert [hits[0].id for hits in gallery.search(head.query(query), 1).hits] == first

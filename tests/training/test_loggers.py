@@ -112,9 +112,9 @@ def test_upgrades_are_told_and_nothing_is_printed(
         Gallery.create("memory://", fingerprint="declared:a", space=space) as gallery,
     ):
         gallery.add(old)
-        gallery.prepare("declared:b", space)
-        gallery.abandon()
+        gallery.start("declared:b", space)
+        gallery.cancel()
         gallery.delete(["a"])
     told = [one.getMessage().partition(":")[0] for one in log.records if one.name == "limpet.galleries"]
-    assert told == ["create", "prepare", "abandon"], told
+    assert told == ["create", "start", "cancel"], told
     assert capsys.readouterr() == ("", "")

@@ -116,7 +116,7 @@ class LiveGallery(Live):
         super().__init__(clock)
         self.gallery = Gallery.create(url, fingerprint="declared:old", space=Hypersphere(DIM))
         self.gallery.add(self._old(IDS))
-        self.gallery.prepare("declared:new", Hypersphere(DIM))
+        self.gallery.start("declared:new", Hypersphere(DIM))
         store: Any = self.gallery.store
         store.commit = self.writing(store.commit)
 

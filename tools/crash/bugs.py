@@ -22,7 +22,7 @@ from crash.script import BATCH
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.ledger_store import LedgerStore
 from limpet.engines.sqlite import WriterLock
-from limpet.engines.store import Changes, Fill, Items, Rows, Upsert
+from limpet.engines.store import Changes, Fill, Items, Rows, Tidied, Upsert
 from limpet.errors import GalleryError, StoreError
 
 Commit = Callable[..., Any]
@@ -285,6 +285,32 @@ def gc_ignores_age(store: Any) -> None:
     store.tidy = wrong
 
 
+def finish_removes_rows_first(store: Any) -> None:
+    """The rows that a finished upgrade leaves go before the commit that ends it."""
+    commit: Commit = store.commit
+
+    def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
+        if changes.drop:
+            with self.database.transaction():
+                for name in changes.drop:
+                    statement, values = (
+                        ("DELETE FROM rows WHERE generation = ?", [name])
+                        if self.kind == "memory"
+                        else (f"DELETE FROM rows_{name}", [])
+                    )
+                    self.database.execute(statement, values)
+            self._disk_of_trial.reached("bug.removed")
+        return commit(self, changes, manifest, event)
+
+    store.commit = wrong
+    _remember_disk(store)
+
+
+def gc_leaves_what_finish_left(store: Any) -> None:
+    """Nobody removes the files or tables of generations that no state names any more."""
+    store.tidy = lambda self, *, older_than=3600.0: Tidied(0, 0)
+
+
 def reads_nothing_back(store: Any) -> None:
     """What a commit wrote to Lance is not looked at before it counts."""
     from limpet.engines.lance import tables as lance_tables
@@ -384,8 +410,12 @@ BUGS = {
     "lock stolen by age": Bug(lock_stolen_by_age, kind="backfill", stores=FILES, power="kept"),
     "lock kept by a child": Bug(lock_kept_by_a_child, stores=FILES, power="kept", rest=1),
     "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=FILES, power="kept", rest=0),
+    "finish removes rows first": Bug(
+        finish_removes_rows_first, "bug.removed", "finish", stores=("memory", "pgvector"), power=None
+    ),
+    "gc leaves what finish left": Bug(gc_leaves_what_finish_left, kind="finish", stores=("lance", "pgvector")),
     "paths that do not move": Bug(paths_that_do_not_move, stores=FILES, power="kept"),
-    "adapter outside the commit": Bug(adapter_outside_the_commit, kind="prepare", stores=FILES, power="kept"),
+    "adapter outside the commit": Bug(adapter_outside_the_commit, kind="start", stores=FILES, power="kept"),
     "folders not synced": Bug(folders_not_synced, stores=("lance",)),
     "journal in memory": Bug(journal_in_memory, "", stores=FILES, only="kill at 'write gallery.db'"),
     "connection stays read-only": Bug(connection_stays_read_only, "", stores=FILES, only="at 'open gallery.db'"),

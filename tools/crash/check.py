@@ -70,12 +70,9 @@ def _check_state(state: GalleryState, twin: Twin) -> None:
     found = {
         "models": {one.name: one.fingerprint for one in state.generations},
         "active": state.active,
-        "prepared": state.prepared,
+        "started": state.started,
         "previous": list(state.previous),
-        "retired": list(state.retired),
         "links": {(link.query, link.gallery) for link in state.links},
-        "completed": state.completed,
-        "allowed_missing": state.allowed_missing,
     }
     for name, value in found.items():
         expected = getattr(twin, name)
@@ -240,7 +237,7 @@ def go_on(driver: Driver, seed: int) -> None:
     script, twin, gallery = Script(seed), driver.twin, driver.open()
     gallery.timeout = 2.0  # the lock of a process that is gone holds nobody up
     driver.do(script._upsert(twin) if twin.items else script._add(twin))
-    target = twin.prepared or twin.active
+    target = twin.started or twin.active
     driver.do(
         {"kind": "backfill", "batch": BATCH, "budget": None, "order": "id", "seed": 0, "pieces": 2, "meanwhile": {}}
     )
@@ -250,7 +247,7 @@ def go_on(driver: Driver, seed: int) -> None:
     if twin.possible("rollback"):
         driver.do({"kind": "rollback"})
     verify(gallery, twin, seed)
-    for kind in ("swap", "complete", "gc"):
+    for kind in ("swap", "finish", "gc"):
         if twin.possible(kind):
             driver.do({"kind": kind, **({"older_than": 0.0} if kind == "gc" else {})})
     _check_nothing_left(gallery, twin)

@@ -6,7 +6,7 @@ import fcntl
 import json
 import random
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from limpet.errors import LimpetError, StoreError
 from limpet.galleries import Gallery
 from limpet.geometry import Space
 
-WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "link": 1, "swap": 3, "backfill": 4, "complete": 2,
-           "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip
+WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "start": 2, "link": 1, "swap": 3, "backfill": 4, "finish": 2,
+           "rollback": 2, "cancel": 1, "gc": 2, "reopen": 1}  # fmt: skip
 KINDS = tuple(kind for kind in WEIGHTS if kind != "reopen")
 TOWARDS = {
-    "swap": ("prepare",), "complete": ("swap", "prepare"), "rollback": ("swap", "prepare"), "abandon": ("prepare",),
-    "backfill": ("prepare",), "gc": ("abandon", "prepare"),
+    "swap": ("start",), "finish": ("swap", "start"), "rollback": ("swap", "start"), "cancel": ("start",),
+    "backfill": ("start",), "gc": ("cancel", "start"),
 }  # fmt: skip
 """Steps that make another one possible, the nearest first."""
 BATCH = 10
@@ -249,15 +249,15 @@ class Driver:
             raise Violation("deleted", f"{deleted} of {there} items were deleted")
         return deleted
 
-    def _prepare(self, op: Op) -> str:
+    def _start(self, op: Op) -> str:
         space = world.SPACES[self.twin.space]
         if "adapter" not in op:
-            return self.open().prepare(op["model"], space).name
+            return self.open().start(op["model"], space).name
         folder, models = self.log.path.with_name("adapter"), (op["model"], self.twin.models[self.twin.active])
         with unlimited():
             shutil.rmtree(folder, ignore_errors=True)
             save_adapter(world.adapter(*models, op["adapter"]), folder)
-        name = self.open().prepare(op["model"], space, adapter=folder).name
+        name = self.open().start(op["model"], space, adapter=folder).name
         with unlimited():  # somebody fits it anew, in the same folder
             shutil.rmtree(folder)
             save_adapter(world.adapter(*models, op["adapter"] + 1), folder)
@@ -270,7 +270,7 @@ class Driver:
         self.open().swap(force="a trial")
 
     def _backfill(self, op: Op) -> list[Any]:
-        target = self.twin.prepared or self.twin.active
+        target = self.twin.started or self.twin.active
         source = Source(self, target, op["meanwhile"])
         done = self.open().backfill(
             source,
@@ -283,9 +283,6 @@ class Driver:
         )
         return [done.embedded, done.written, done.lacking, self.sequence()]
 
-    def _complete(self, op: Op) -> int:
-        return self.open().complete(allow_missing=True).lacking
-
     def _rollback(self, op: Op) -> int:
         twin = self.twin
         expected = twin.lacking([twin.previous[-1]])
@@ -294,16 +291,28 @@ class Driver:
             raise Violation("rollback", f"{only_new} items are said to have a new vector only, {expected} have")
         return only_new
 
-    def _abandon(self, op: Op) -> None:
-        self.open().abandon()
+    def _finish(self, op: Op) -> list[int]:
+        return self._spare(self.twin.previous[-1], lambda: self.open().finish(allow_missing=True).lacking)
+
+    def _cancel(self, op: Op) -> list[int]:
+        return self._spare(self.twin.started or "", self.open().cancel)
 
     def _gc(self, op: Op) -> list[int]:
-        store, active = self.open().store, self.twin.active
+        older_than = op["older_than"]
+        return self._spare(self.twin.active, lambda: self.open().gc(older_than=older_than), spares=older_than > 0)
+
+    def _spare(self, generation: str, step: Callable[[], Any], *, spares: bool = True) -> list[int]:
+        """Remove vectors, and look whether a reader of the commit before finds what it found; return the last commit.
+
+        PostgreSQL keeps no history: there, one of the active generation has to be served.
+        """
+        store = self.open().store
+        read = self.twin.active if store.kind == "postgresql" else generation
         before = store.pointer()
-        pinned = self._pinned(active, before)
-        self.open().gc(older_than=op["older_than"])
-        if op["older_than"] and self._pinned(active, before) != pinned:
-            raise Violation("pinned", "a reader of the commit before gc finds something else after it")
+        pinned = self._pinned(read, before)
+        step()
+        if spares and self._pinned(read, before) != pinned:
+            raise Violation("pinned", "a reader of the commit before finds something else after it")
         return [self.sequence()]
 
     def _pinned(self, generation: str, at: Pointer) -> list[list[str]]:
@@ -358,9 +367,9 @@ class Script:
         return self.chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
 
     def _sensible(self, kind: str, twin: Twin) -> bool:
-        if kind == "prepare" and self.wanted == "backfill" and twin.lacking([twin.active]):
+        if kind == "start" and self.wanted == "backfill" and twin.lacking([twin.active]):
             return False
-        lacking = twin.lacking([twin.prepared or twin.active])
+        lacking = twin.lacking([twin.started or twin.active])
         there = {"delete": len(twin.items) > 15, "add": len(twin.items) < 80, "upsert": bool(twin.items),
                  "link": len(twin.models) > 1, "backfill": lacking > 0}  # fmt: skip
         return there.get(kind, True) and twin.possible(kind)
@@ -398,8 +407,8 @@ class Script:
         ids = self.chance.sample(sorted(twin.items), self.chance.randint(1, 4))
         return {"kind": "delete", "ids": [*ids, *self.chance.sample(["nobody", "nothing"], self.chance.randint(0, 1))]}
 
-    def _prepare(self, twin: Twin) -> Op:
-        op: Op = {"kind": "prepare", "model": self._model()}
+    def _start(self, twin: Twin) -> Op:
+        op: Op = {"kind": "start", "model": self._model()}
         if twin.space == "hypersphere" and self.chance.random() < 0.3:
             op["adapter"] = self.chance.randrange(1000)
         return op

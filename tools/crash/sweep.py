@@ -88,15 +88,14 @@ _ONE: list[Op] = [
     {"kind": "upsert", **_items(0, 3, 2, "g1")},
     _delete(3, 5),
 ]
-_PREPARED = [*_ONE, {"kind": "prepare", "model": _model(100)}, {"kind": "upsert", **_items(5, 9, 3, "g1", "g2")}]
-_MIDDLE = [*_PREPARED, {"kind": "swap"}, {"kind": "upsert", **_items(9, 12, 4, "g2")}, _delete(5, 6)]
+_STARTED = [*_ONE, {"kind": "start", "model": _model(100)}, {"kind": "upsert", **_items(5, 9, 3, "g1", "g2")}]
+_MIDDLE = [*_STARTED, {"kind": "swap"}, {"kind": "upsert", **_items(9, 12, 4, "g2")}, _delete(5, 6)]
 STATES: dict[str, list[Op]] = {
     "nothing": [],
     "one model": _ONE,
-    "prepared": _PREPARED,
+    "started": _STARTED,
     "mid-upgrade": _MIDDLE,
-    "complete": [*_MIDDLE, _BACKFILL, {"kind": "complete"}],
-    "abandoned": [*_ONE, {"kind": "prepare", "model": _model(100)}, _BACKFILL, {"kind": "abandon"}],
+    "filled": [*_ONE, {"kind": "start", "model": _model(100)}, _BACKFILL],
 }
 """What was done before."""
 
@@ -106,25 +105,24 @@ OPERATIONS: dict[str, list[Op]] = {
         {"kind": "add", **_items(30, 34, 9, "g1")},
         {"kind": "upsert", **_items(4, 8, 9, "g1")},
         _delete(8, 11),
-        {"kind": "prepare", "model": _model(100)},
+        {"kind": "start", "model": _model(100)},
         {"kind": "open"},
         {"kind": "backup"},
         _GC,
     ],
-    "prepared": [{"kind": "swap"}, _BACKFILL, {"kind": "upsert", **_items(6, 12, 9, "g1", "g2")}],
+    "started": [{"kind": "swap"}, _BACKFILL, {"kind": "upsert", **_items(6, 12, 9, "g1", "g2")}],
     "mid-upgrade": [
         {"kind": "add", **_items(30, 34, 9, "g1", "g2")},
         {"kind": "upsert", **_items(7, 14, 9, "g2")},
         _delete(8, 14),
         _BACKFILL,
-        {"kind": "complete"},
+        {"kind": "finish"},
         {"kind": "rollback"},
         {"kind": "open"},
         {"kind": "backup"},
         _GC,
     ],
-    "complete": [_GC],
-    "abandoned": [_GC],
+    "filled": [{"kind": "cancel"}],
 }
 """What meets the fault, by state."""
 
@@ -369,8 +367,7 @@ def _look(place: FolderPlace) -> None:
     check.verify(gallery, twin)
     _check_restored(place, twin)
     driver.do({"kind": "upsert", **_items(14, 17, twin.contents + 1, twin.active)})
-    if twin.possible("gc"):
-        driver.do(_GC)
+    driver.do(_GC)
     check.verify(gallery, twin, 3)
     driver.close()
 

@@ -16,7 +16,7 @@ from typing import Any
 Op = dict[str, Any]
 
 
-_UPKEEP = {"backfill": "index", "gc": "tidy"}
+_UPKEEP = {"backfill": "index", "finish": "tidy", "cancel": "tidy", "gc": "tidy"}
 """Operations that may end with a commit of the store's own, and its event."""
 
 
@@ -59,15 +59,12 @@ class Twin:
     sequence: int = 0
     items: dict[str, Item] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    """Fingerprint of every generation that was not retired, by name, in the order they came."""
+    """Fingerprint of every generation, by name, in the order they came."""
     active: str = ""
-    prepared: str | None = None
+    started: str | None = None
     previous: list[str] = field(default_factory=list)
-    retired: list[str] = field(default_factory=list)
     links: dict[tuple[str, str], int | None] = field(default_factory=dict)
     """Who may search what; the seed of an adapter that maps the queries, or None."""
-    completed: bool = False
-    allowed_missing: int = 0
     created: int = 0
     events: list[str] = field(default_factory=list)
     doing: list[Op] = field(default_factory=list)
@@ -199,46 +196,43 @@ class Twin:
             if self.items.pop(identifier, None) is not None:
                 self.dead.add(identifier)
 
-    def _prepare(self, op: Op) -> None:
+    def _start(self, op: Op) -> None:
         self.created += 1
-        self.prepared = f"g{self.created}"
-        self.models[self.prepared] = op["model"]
+        self.started = f"g{self.created}"
+        self.models[self.started] = op["model"]
         if "adapter" in op:
-            self.links[self.prepared, self.active] = op["adapter"]
+            self.links[self.started, self.active] = op["adapter"]
 
     def _link(self, op: Op) -> None:
         self.links[op["query"], op["gallery"]] = None
 
     def _swap(self, op: Op) -> None:
-        assert self.prepared is not None
-        before, after = self.sources(self.active), self.sources(self.prepared)
+        assert self.started is not None
+        before, after = self.sources(self.active), self.sources(self.started)
         if self.active not in after and self.lacking(after) > self.lacking([*before, *after]):
-            self.links[self.prepared, self.active] = None
+            self.links[self.started, self.active] = None
         self.previous.append(self.active)
-        self.active, self.prepared, self.completed, self.allowed_missing = self.prepared, None, False, 0
-
-    def _complete(self, op: Op) -> None:
-        self.completed, self.allowed_missing = True, self.lacking([self.active])
+        self.active, self.started = self.started, None
 
     def _rollback(self, op: Op) -> None:
-        self.prepared, self.active = self.active, self.previous.pop()
-        self.completed, self.allowed_missing = False, 0
+        self.started, self.active = self.active, self.previous.pop()
 
-    def _abandon(self, op: Op) -> None:
-        self._retire({self.prepared or ""})
-        self.prepared = None
+    def _finish(self, op: Op) -> None:
+        self._remove(set(self.models) - {self.active})
+        self.previous = []
+
+    def _cancel(self, op: Op) -> None:
+        self._remove({self.started or ""})
+        self.started = None
 
     def _gc(self, op: Op) -> None:
-        self._retire(self.leaving("gc"))
-        self.previous = [name for name in self.previous if name in self.models]
-        for item in self.items.values():
-            item.holding -= set(self.retired)
-        self.retired = []
+        """Whatever it frees is nothing that anybody finds."""
 
-    def _retire(self, gone: set[str]) -> None:
+    def _remove(self, gone: set[str]) -> None:
         self.models = {name: model for name, model in self.models.items() if name not in gone}
         self.links = {link: adapter for link, adapter in self.links.items() if not gone & set(link)}
-        self.retired += sorted(gone)
+        for item in self.items.values():
+            item.holding -= gone
 
     # What is expected of it
 
@@ -251,27 +245,16 @@ class Twin:
         """Return how many items have no vector of any of these."""
         return sum(not item.holding & set(generations) for item in self.items.values())
 
-    def leaving(self, kind: str) -> set[str]:
-        """Return the generations that an abandonment or gc would end."""
-        if kind == "abandon":
-            return {self.prepared or ""}
-        return set(self.models) - {self.active} if self.completed and self.prepared is None else set()
-
-    def only_vectors(self, kind: str) -> int:
-        """Return how many items would lose their last vector that can be searched."""
-        kept = [name for name in self.models if name not in self.leaving(kind)]
-        return self.lacking(kept) - self.lacking(list(self.models))
-
     def possible(self, kind: str) -> bool:
         """Say whether a step of an upgrade is possible now."""
-        waiting = self.prepared is not None
+        waiting = self.started is not None
+        others = [name for name in self.models if name != self.started]
         return {
-            "prepare": not waiting and len(self.models) < 3,
+            "start": not waiting and len(self.models) < 3,
             "swap": waiting,
-            "complete": not waiting and bool(self.previous) and not self.completed,
             "rollback": not waiting and bool(self.previous),
-            "abandon": waiting and not self.only_vectors("abandon"),
-            "gc": self.only_vectors("gc") <= self.allowed_missing,
+            "finish": not waiting and bool(self.previous),
+            "cancel": waiting and self.lacking(others) == self.lacking(list(self.models)),
         }.get(kind, True)
 
     def repeated(self) -> int:

@@ -227,7 +227,7 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Car
     ) as gallery:
         gallery.add(old.gallery)
         before = _asked(gallery, asked_old)
-        gallery.prepare(new.gallery.fingerprint, new.gallery.space, reports=[out], note="new")
+        gallery.start(new.gallery.fingerprint, new.gallery.space, reports=[out], note="new")
         gallery.swap()
         source = FileVectors([out / "embeddings" / name / "gallery.safetensors"])
         with counting_progress("backfill", len(gallery)) as on_batch:
@@ -236,7 +236,6 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Car
                     part = -(-len(gallery) // TENTHS)
                     on_batch(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
                 _, steps[tenth / TENTHS] = _asked(gallery, asked_new)
-        gallery.complete()
         gallery.rollback()
         after = _asked(gallery, asked_old)
         gallery.swap()

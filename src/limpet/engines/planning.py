@@ -141,7 +141,7 @@ def unknown_generation(name: str, known: Iterable[str]) -> GalleryError:
     return GalleryError(
         f"There is no generation '{name}' in the gallery.",
         expected=f"one of {', '.join(sorted(known)) or 'none yet'}",
-        to_do="`limpet gallery status` lists them.",
+        to_do="`limpet upgrade status` lists them.",
         intact="Nothing was changed.",
     )
 
@@ -159,7 +159,7 @@ def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, st
             raise GalleryError(
                 f"Generation '{new.name}' cannot be created: there are {', '.join(sorted(known))}.",
                 expected=f"a name of its own, and at most {MOST_GENERATIONS} generations",
-                to_do="`limpet gallery gc` removes retired ones.",
+                to_do="`limpet upgrade finish` or `limpet upgrade cancel` removes those that are not needed.",
                 intact="Nothing was changed.",
             )
         known[new.name] = (new.width, new.columns)

@@ -47,7 +47,7 @@ def backfill(
     seed: Seed = 0,
     **options: Unpack[FillOptions],
 ) -> Backfilled:
-    """Give items that lack one a vector of the prepared or active generation.
+    """Give items that lack one a vector of the started or active generation.
 
     Args:
         gallery: The gallery.
@@ -73,7 +73,7 @@ def backfill(
 
 
 class _Generation(Fillable[Items]):
-    """The prepared or active generation of a gallery; the arguments are those of `backfill`."""
+    """The started or active generation of a gallery; the arguments are those of `backfill`."""
 
     batch = 4096
 
@@ -107,7 +107,7 @@ class _Generation(Fillable[Items]):
         if self.ordered is not None:
             return self._next_of(self.ordered, limit)
         if self.generation not in self.gallery.state.by_name:
-            raise _abandoned(self.generation)
+            raise _cancelled(self.generation)
         items = self.store.scan(after=self.after, limit=limit, lacking=self.generation)
         if not len(items):
             return None
@@ -126,7 +126,7 @@ class _Generation(Fillable[Items]):
     def write(self, batch: Items, made: EmbeddingSet, start: int) -> int:
         generation = self.gallery.state.by_name.get(self.generation)
         if generation is None:
-            raise _abandoned(self.generation)
+            raise _cancelled(self.generation)
         fill = Fill(rows_of(generation, made), batch.versions, batch)
         self.written += commit_fill(self.gallery, fill, self.wait)
         self.commits += 1
@@ -160,7 +160,7 @@ class _Generation(Fillable[Items]):
 
     def _index(self) -> None:
         try:
-            self.gallery.build_index(self.generation)
+            self.gallery.index(self.generation)
         except GalleryError as error:  # no index leads to what is near among such vectors: all of them are compared
             _log.info("%s gets no approximate index: %s", self.generation, error.given)
             self.store.keep_up(self.generation)
@@ -175,7 +175,7 @@ def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
         wait: Seconds to wait for another writer.
 
     Raises:
-        GalleryError: Another writer stayed, or the generation was abandoned.
+        GalleryError: Another writer stayed, or the upgrade was cancelled.
         StoreError: The store is out of reach, full or failing.
     """
     target = fill.rows.generation
@@ -183,12 +183,12 @@ def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
     with gallery.writing("backfill", timeout=wait):
         state = gallery.state
         if target not in state.by_name:
-            raise _abandoned(target)
+            raise _cancelled(target)
         return int(gallery.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
 
 
-def _abandoned(target: str) -> GalleryError:
+def _cancelled(target: str) -> GalleryError:
     return GalleryError(
-        f"The generation {target} was abandoned while it was filled.",
-        to_do="prepare it again.",
+        f"The upgrade to {target} was cancelled while it was filled.",
+        to_do="`limpet upgrade start` begins it again.",
     )

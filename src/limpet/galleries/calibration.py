@@ -53,7 +53,7 @@ def drawn_cohort(gallery: OpenGallery, link: Link, *, seed: int = 0) -> Cohort:
         raise GalleryError(
             f"{len(drawn)} items have vectors of both {link.query} and {link.gallery}.",
             expected=f"at least {FEWEST}, to compare scores of",
-            to_do="`limpet gallery backfill` some first.",
+            to_do="`limpet upgrade backfill` some first.",
         )
     state, store = gallery.state, gallery.store
     asked, searched = state.by_name[link.query], state.by_name[link.gallery]

@@ -228,10 +228,18 @@ class Gallery:
             yield pointer
 
     def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
-        """Commit an event with the state it leads to, and announce what searches of that state may ask for."""
+        """Commit an event with the state it leads to, and announce what searches of that state may ask for.
+
+        The rows of generations that the state loses go in the same commit. Their adapters stay for readers that began
+        just before, until gc.
+        """
         after = advance(state, event)
         if after != state:
             changes = replace(changes, remainders=remainders(after))
+        gone = [name for name in state.by_name if name not in after.by_name]
+        if gone:
+            changes = replace(changes, drop=gone)
+            event = {**event, "dropped": gone}
         committed = self.store.commit(changes, after.to_record(), event)
         _log.log(INFO if after != state else DEBUG, "%s: %s, active %s", event["kind"], after.phase, after.active)
         return committed
@@ -249,8 +257,8 @@ class Gallery:
     def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, on_step: Progress | None = None) -> int:
         """Write items whole: their metadata and vectors replace what was there.
 
-        A vector that is not given is removed, since it describes what the item was before: between swap and gc, give
-        both models' vectors if both shall find the item at once.
+        A vector that is not given is removed, since it describes what the item was before: between swap and finish,
+        give both models' vectors if both shall find the item at once.
 
         Args:
             *sets: Points by one or several models of this gallery, of some or all of the items.
@@ -406,13 +414,13 @@ class Gallery:
             pointer.sequence, merge,
         )  # fmt: skip
 
-    def build_index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
+    def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
         """Build an approximate index over the vectors of a generation; searches go on meanwhile.
 
         A backfill indexes later generations likewise.
 
         Args:
-            generation: Its name or fingerprint; the active one when left out.
+            generation: Its name or fingerprint; the one that a backfill fills when left out.
             graph: How to build and search it, and those of later generations; as before when left out.
 
         Raises:
@@ -420,7 +428,7 @@ class Gallery:
             ConfigError: There is no such generation, or a graph is given where the store has none.
         """
         state = self.state
-        chosen = state.named(generation or state.active)
+        chosen = state.named(generation or state.target)
         space = chosen.geometry
         if not space.approximable:
             raise GalleryError(
@@ -448,7 +456,7 @@ class Gallery:
 
     # The steps of an upgrade, one commit each
 
-    def prepare(
+    def start(
         self,
         fingerprint: str,
         space: Space,
@@ -472,10 +480,10 @@ class Gallery:
             on_step: Told how many stored vectors are mapped.
 
         Raises:
-            UpgradeStateError: Another generation is prepared.
+            UpgradeStateError: Another upgrade is started and not swapped yet.
             GalleryError: A report is about other models or does not pass.
         """
-        with self.writing("prepare") as pointer:
+        with self.writing("start") as pointer:
             state = self._state(pointer)
             bridge = None if adapter is None else Bridge.of(state, adapter, score_map, fingerprint, space)
             number = state.created + (2 if bridge and bridge.mapped else 1)
@@ -485,7 +493,7 @@ class Gallery:
                 links = [*links, bridge.link(generation.name)]
             mapped = bridge.mapped if bridge else None
             event: Event = {
-                "kind": "prepare",
+                "kind": "start",
                 "generation": generation.to_record(),
                 "links": [vars(link) for link in links],
                 "bridge": mapped.to_record() if mapped else None,
@@ -595,7 +603,7 @@ class Gallery:
         if link is None:
             raise GalleryError(
                 f"Queries of {state.target} search no other vectors: there are no scores to bring to one scale.",
-                expected="an upgrade that was prepared with an adapter",
+                expected="an upgrade that was started with an adapter",
                 to_do="search as it is.",
             )
         from limpet.evaluation.ranking.cohort import pack_cohort
@@ -615,14 +623,14 @@ class Gallery:
         return found, len(cohort.own)
 
     def swap(self, *, force: str | None = None) -> GalleryState:
-        """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.
+        """Make the started generation the active one: encoder, adapter, vectors and search rule at once.
 
         Args:
             force: A reason to do so without a passing report; its queries then search the old vectors if both are of
                 one space.
 
         Raises:
-            UpgradeStateError: Nothing is prepared.
+            UpgradeStateError: No upgrade is started.
             ConfigError: The reason is empty.
             GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
         """
@@ -647,7 +655,7 @@ class Gallery:
             raise GalleryError(
                 f"Queries of {new.name} would not find {lost} of {pointer.items} items: no passing compatibility "
                 f"report or adapter lets them search vectors of {unsearched}.",
-                expected="a report (`limpet gallery prepare --evidence`), an adapter, or vectors of all items",
+                expected="a report (`limpet upgrade start --evidence`), an adapter, or vectors of all items",
                 to_do="`limpet gallery link --evidence results.json`, or `backfill` first, or force it with a reason: "
                 "--force REASON.",
             )
@@ -655,41 +663,13 @@ class Gallery:
         return None if linked else Link(new.name, old.name, "forced", force)
 
     def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
-        """Give items the vectors of the prepared or active generation; see `galleries.backfill` for the options."""
+        """Give items the vectors of the started or active generation; see `galleries.backfill` for the options."""
         return backfill(self, source, **options)
 
     def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
         """Read every vector of a generation, the target when left out, and count what is right and what is not."""
         state = self.state
         return check_vectors(self.store, state.named(generation or state.target), on_step=on_step)
-
-    def complete(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
-        """Declare the upgrade finished, after a look at every vector of the active generation.
-
-        Args:
-            allow_missing: Finish although items lack a new vector; how many is recorded.
-            on_step: Told "done" and "total".
-
-        Raises:
-            GalleryError: A vector is missing or wrong.
-        """
-        advance(self.state, {"kind": "complete"})
-        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
-        with self.writing("complete") as pointer:
-            state = self._state(pointer)
-            if check.wrong or check.generation != state.active:  # or only written meanwhile
-                check = check_vectors(self.store, state.by_name[state.active])
-            check.refuse_wrong()
-            lacking = pointer.items - pointer.covered([state.active])
-            if lacking and not allow_missing:
-                raise GalleryError(
-                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
-                    expected="one for every item",
-                    to_do="`limpet gallery backfill` them, delete them, or record that they stay behind: "
-                    "--allow-missing.",
-                )
-            self._commit(state, {"kind": "complete", "missing": lacking}, Changes())
-        return check
 
     def rollback(self) -> int:
         """Make the generation before the active one active again, at once and without a model.
@@ -705,45 +685,76 @@ class Gallery:
             self._commit(state, {"kind": "rollback", "only_new": only_new}, Changes())
         return only_new
 
-    def abandon(self) -> None:
-        """Give up the prepared generation; its vectors stay until gc.
-
-        Raises:
-            GalleryError: Items would lose their only vector; nothing was changed.
-        """
-        with self.writing("abandon") as pointer:
-            state = self._state(pointer)
-            self._retire(pointer, state, {"kind": "abandon"})
-
-    def gc(self, *, older_than: float = 3600.0) -> Tidied:
-        """Remove the vectors of abandoned and, once an upgrade is complete, of earlier generations.
+    def finish(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
+        """Keep the active generation alone, after a look at all its vectors; there is no way back.
 
         Args:
-            older_than: Keep files that a reader opened within so many seconds could still use. Adapters stay for those
-                who began just before, and go with the next gc.
+            allow_missing: Finish although items lack a new vector and are not found any more; how many is recorded.
+            on_step: Told "done" and "total".
+
+        Raises:
+            UpgradeStateError: The upgrade is not swapped.
+            GalleryError: A vector is missing or wrong; nothing was changed.
+        """
+        advance(self.state, {"kind": "finish"})
+        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
+        with self.writing("finish") as pointer:
+            state = self._state(pointer)
+            if check.wrong or check.generation != state.active:  # or only written meanwhile
+                check = check_vectors(self.store, state.by_name[state.active])
+            check.refuse_wrong()
+            lacking = pointer.items - pointer.covered([state.active])
+            if lacking and not allow_missing:
+                raise GalleryError(
+                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
+                    expected="one for every item",
+                    to_do="`limpet upgrade backfill` them, delete them, or record that they stay behind: "
+                    "--allow-missing.",
+                )
+            self._commit(state, {"kind": "finish", "missing": lacking}, Changes())
+        self._tidy()
+        return check
+
+    def cancel(self) -> None:
+        """Give up the started generation and remove its vectors; there is no way back.
+
+        Raises:
+            UpgradeStateError: No upgrade is started, or it is swapped.
+            GalleryError: Items would lose their only vector; nothing was changed.
+        """
+        with self.writing("cancel") as pointer:
+            state = self._state(pointer)
+            after = advance(state, {"kind": "cancel"})
+            lost = pointer.covered(list(state.by_name)) - pointer.covered(list(after.by_name))
+            if lost:
+                raise GalleryError(
+                    f"{lost} items have no other vector than those of {state.target}.",
+                    expected="a vector of another generation for each",
+                    to_do=f"upsert them with vectors of {state.active}, or delete them first.",
+                )
+            self._commit(state, {"kind": "cancel"}, Changes())
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Free the room of removed vectors that no reader needs; what cannot be freed now waits for gc."""
+        try:
+            self.store.tidy()
+        except GalleryError as error:  # the step is committed: it did not fail
+            _log.warning("removed vectors keep their room until gc: %s", error.given)
+
+    def gc(self, *, older_than: float = 3600.0) -> Tidied:
+        """Remove what nothing names any more, such as vectors that an interrupted `finish` left, and merge small files.
+
+        Args:
+            older_than: Keep files that a reader opened within so many seconds could still use.
 
         Returns:
             Bytes that were freed, and that still wait for readers of a while ago.
         """
         with self.writing("gc") as pointer:
             state = self._state(pointer)
-            self._retire(pointer, state, {"kind": "gc"})
+            self._commit(state, {"kind": "gc"}, Changes(keep_files=state.files))
         return self.store.tidy(older_than=older_than)
-
-    def _retire(self, pointer: Pointer, state: GalleryState, event: Event) -> None:
-        after, collected = advance(state, event), event["kind"] == "gc"
-        kept = {one.name for one in after.generations}
-        lost = pointer.covered([one.name for one in state.generations]) - pointer.covered(list(kept))
-        if lost > (after.allowed_missing if collected else 0):
-            raise GalleryError(
-                f"{lost} items have no other vector than those of the generations that would go.",
-                expected="a vector of another generation for each",
-                to_do=("`limpet gallery backfill`" if collected else f"upsert them with vectors of {state.active},")
-                + " or delete them first.",
-            )
-        gone = [*state.retired, *(name for name in state.by_name if name not in kept)] if collected else []
-        files = state.files | after.files if collected else None
-        self._commit(state, {**event, "dropped": gone}, Changes(drop=gone, keep_files=files))
 
 
 def _new_store(url: str, disk: Disk) -> Store:
@@ -805,6 +816,6 @@ def _check_linked_spaces(query: Generation, gallery: Generation, *, measured: bo
         raise SpaceMismatchError(
             f"{query.name} is on the {query.geometry}, {gallery.name} on the {gallery.geometry}.",
             expected="one space for both; or with a report, two that differ in their dimension only",
-            to_do="link them by an adapter: `limpet gallery prepare --adapter`.",
+            to_do="link them by an adapter: `limpet upgrade start --link`.",
             intact="The gallery is intact.",
         )

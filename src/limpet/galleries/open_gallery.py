@@ -28,7 +28,7 @@ class OpenGallery(Protocol):
     def writing(self, who: str, *, timeout: float | None = None) -> AbstractContextManager[Pointer]:
         """Be the one writer."""
 
-    def build_index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
+    def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
         """Build an approximate index over the vectors of a generation."""
 
     def fill_mapped(self, *, on_step: Progress | None = None) -> int:

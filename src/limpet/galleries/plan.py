@@ -36,7 +36,7 @@ class BackfillPlan:
         items: Items of the gallery.
         rows: Items without a vector of the generation.
         bytes_written: Size of their vectors, without ids, metadata and indexes of the store.
-        bytes_until_gc: Size of the vectors of other generations, which stay until gc.
+        bytes_until_finish: Size of the vectors of other generations, which stay until the upgrade is finished.
         sampled: Items of the sample; 0 without a source.
         missing: How many of them the source does not have.
         missing_ids: The first of those.
@@ -54,7 +54,7 @@ class BackfillPlan:
     items: int
     rows: int
     bytes_written: int
-    bytes_until_gc: int
+    bytes_until_finish: int
     sampled: int = 0
     missing: int = 0
     missing_ids: tuple[str, ...] = ()
@@ -153,9 +153,9 @@ def plan(
     meter: Meter | None = None,
     candidates: PositiveInt = 100,
 ) -> BackfillPlan:
-    """Say what a backfill of the prepared or active generation will take; nothing is changed.
+    """Say what a backfill of the started or active generation will take; nothing is changed.
 
-    A source of a model that is not prepared yet, while none is, stands for the new one.
+    A source of another model, while no upgrade is started, stands for the new one.
 
     Half of a random sample of the items without a vector is embedded to warm the source up, then the other half is
     timed: items that a source has just read would be read faster than others.
@@ -163,7 +163,7 @@ def plan(
     Args:
         gallery: Where.
         source: Where the vectors will come from; without it nothing is said of time.
-        reports: See `Gallery.prepare`; only where the new model is not prepared yet.
+        reports: See `Gallery.start`; only where the upgrade is not started yet.
         sample: Items to embed, at least 2.
         price_per_thousand: Of embedding 1,000 items, in any currency.
         batch: Items that the source is asked for at a time, as in the backfill.
@@ -185,17 +185,19 @@ def plan(
            "price_per_thousand, or the price of a million tokens")  # fmt: skip
     refuse(budget_seconds is not None and source is None, "A budget of time without a source.", "a source to measure")
     pointer, state = gallery.now()
-    prepared = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
+    started = source is None or state.of(source.fingerprint) is not None or state.started is not None
     refuse(
-        prepared and bool(reports), "--evidence for a model that is prepared.", "it only before; the gallery has it now"
+        started and bool(reports),
+        "--evidence for an upgrade that is started.",
+        "it only before; the gallery has it now",
     )
-    if source is not None and not prepared:
-        state = _with_prepared(state, source, reports)
+    if source is not None and not started:
+        state = _with_started(state, source, reports)
     target = state.by_name[state.target]
     measured = _Measured()
     if source is not None:
         check_source(source, target.fingerprint, target.geometry, of=target.name)
-        drawn = sampled_items(gallery.store, sample, seed, lacking=target.name if prepared else None)
+        drawn = sampled_items(gallery.store, sample, seed, lacking=target.name if started else None)
         measured = _measured(source, [identifier for identifier, _ in drawn], batch, clock)
     rows = pointer.items - pointer.covered([target.name])
     return BackfillPlan(
@@ -203,7 +205,7 @@ def plan(
         items=pointer.items,
         rows=rows,
         bytes_written=rows * target.geometry.index_dim * np.dtype(np.float32).itemsize,
-        bytes_until_gc=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
+        bytes_until_finish=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
         sampled=measured.sampled,
         missing=len(measured.missing),
         missing_ids=tuple(sorted(measured.missing)[:_NAMED]),
@@ -218,11 +220,11 @@ def plan(
     )
 
 
-def _with_prepared(state: GalleryState, source: VectorSource, reports: Sequence[Path]) -> GalleryState:
-    """Return the state that a gallery would be in with the model of a source prepared."""
+def _with_started(state: GalleryState, source: VectorSource, reports: Sequence[Path]) -> GalleryState:
+    """Return the state of a gallery whose upgrade to the model of a source is started."""
     new = state.new_generation(source.fingerprint, source.space)
     links = [link_from_report(path, new, state.by_name[state.active]) for path in reports]
-    return advance(state, {"kind": "prepare", "generation": new.to_record(), "links": [vars(link) for link in links]})
+    return advance(state, {"kind": "start", "generation": new.to_record(), "links": [vars(link) for link in links]})
 
 
 class _Measured(NamedTuple):

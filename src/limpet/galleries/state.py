@@ -1,16 +1,8 @@
-"""What a gallery is made of and which steps of an upgrade are possible: values and one pure function.
+"""What a gallery is made of and what the steps of an upgrade make of it: values and one pure function.
 
 The journal holds the events; the state is what `advance` makes of them, one after another, so that the state of a
-gallery can always be told from its journal.
-
-::
-
-    create ─▶ steady ──prepare──▶ prepared ──swap──▶ swapped ──complete──▶ completed ──gc──▶ steady
-                 ▲                 │    ▲               │                      │
-                 └─────abandon─────┘    └───────────────┴───────rollback──────┘
-
-A backfill is possible wherever a generation lacks vectors, and a third generation can be prepared while the second is
-still being filled.
+gallery can always be told from its journal. `limpet.upgrade.lifecycle` says which steps are possible in which phase;
+a third generation can be started while the second one is swapped and still being filled.
 """
 
 from __future__ import annotations
@@ -27,9 +19,9 @@ from limpet.engines.filters import COLUMN_TYPES
 from limpet.engines.store import Document
 from limpet.errors import ConfigError, DataError, UpgradeStateError, unknown_name
 from limpet.geometry import Space, space_from_record
+from limpet.upgrade.lifecycle import Phase, check_step
 
 How = Literal["report", "adapter", "mapped", "forced"]
-Phase = Literal["steady", "prepared", "swapped", "completed"]
 
 _EXACT = ConfigDict(strict=True, extra="forbid")
 
@@ -100,35 +92,27 @@ class GalleryState:
     Args:
         generations: Those whose vectors can be searched, in the order they came.
         active: The generation whose model embeds queries and new items now.
-        prepared: The one that is to become active, or None.
+        started: The one that is to become active, or None.
         previous: Those that were active before, the last one last: where rollbacks lead.
-        retired: Names of those that wait for gc and are not searched any more.
         links: Who may search what besides the own vectors.
         columns: Types of the metadata columns, by name.
-        completed: Whether the upgrade to the active generation is finished, so that gc may remove the previous ones.
-        allowed_missing: Items that the active generation may lack, as recorded when it was completed.
         created: How many generations there ever were, so that no name is used twice.
     """
 
     generations: tuple[Generation, ...] = ()
     active: str = ""
-    prepared: str | None = None
+    started: str | None = None
     previous: tuple[str, ...] = ()
-    retired: tuple[str, ...] = ()
     links: tuple[Link, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
-    completed: bool = False
-    allowed_missing: int = 0
     created: int = 0
 
     @property
     def phase(self) -> Phase:
         """Where the upgrade stands."""
-        if self.prepared is not None:
-            return "prepared"
-        if not self.previous:
-            return "steady"
-        return "completed" if self.completed else "swapped"
+        if self.started is not None:
+            return "started"
+        return "swapped" if self.previous else "steady"
 
     @property
     def by_name(self) -> dict[str, Generation]:
@@ -137,8 +121,8 @@ class GalleryState:
 
     @property
     def target(self) -> str:
-        """The generation that a backfill fills: the prepared one, or else the active one."""
-        return self.prepared or self.active
+        """The generation that a backfill fills: the started one, or else the active one."""
+        return self.started or self.active
 
     def of(self, fingerprint: str) -> Generation | None:
         """Return the generation of a model, or None."""
@@ -158,7 +142,7 @@ class GalleryState:
             raise DataError(
                 f"Vectors with the fingerprint {fingerprint}.",
                 expected=f"a model of this gallery ({known})",
-                to_do="embed with one of these models, or `limpet gallery prepare` the new one.",
+                to_do="embed with one of these models, or `limpet upgrade start` with the new one.",
                 intact="The gallery is intact.",
             )
         return generation
@@ -171,7 +155,7 @@ class GalleryState:
         """
         generation = self.by_name.get(name) or self.of(name)
         if generation is None:
-            raise unknown_name("generation", name, self.by_name, listing="limpet gallery status")
+            raise unknown_name("generation", name, self.by_name, listing="limpet upgrade status")
         return generation
 
     def new_generation(
@@ -193,7 +177,7 @@ class GalleryState:
             raise ConfigError(
                 f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
                 expected="another model",
-                to_do="`limpet gallery status` lists the generations.",
+                to_do="`limpet upgrade status` lists the generations.",
             )
         name = f"g{self.created + 1 if number is None else number}"
         return Generation(name, fingerprint, space.record(), note=note)
@@ -263,10 +247,9 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
 
     Args:
         state: Before.
-        event: What happened, and what its kind needs: "create" (generation, columns), "prepare" (generation,
-            links, bridge), "link" (link), "swap" (link, if it is forced), "complete"
-            (missing), "rollback", "abandon", "gc",
-            "repair" (state: an earlier one).
+        event: What happened, and what its kind needs: "create" (generation, columns), "start" (generation, links,
+            bridge), "link" (link), "swap" (link, if it is forced), "rollback", "finish", "cancel", "repair" (state: an
+            earlier one).
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -277,7 +260,12 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
         return state
     if kind not in _STEPS:
         raise ConfigError(f"An event of the kind '{kind}'.", expected=f"one of {', '.join([*_STEPS, *ROW_EVENTS])}")
-    _refuse(not state.generations and kind != "create", state, kind, "a gallery that was created")
+    if bool(state.generations) == (kind == "create"):
+        raise UpgradeStateError(
+            f"Cannot {kind}: the gallery {'was created already' if state.generations else 'was not created'}.",
+            expected="`create` once, before all other events",
+            to_do="`limpet upgrade status` shows where it stands.",
+        )
     return _STEPS[kind](state, event)
 
 
@@ -290,13 +278,12 @@ def replay(events: Iterable[Document]) -> GalleryState:
 
 
 def _create(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(bool(state.generations), state, "create", "a gallery without generations")
     first = Generation(**event["generation"])
     return GalleryState(generations=(first,), active=first.name, columns=dict(event["columns"]), created=1)
 
 
-def _prepare(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(state.prepared is not None, state, "prepare another generation", "no prepared generation: swap or abandon")
+def _start(state: GalleryState, event: Event) -> GalleryState:
+    check_step("start", state.phase, possible=("steady", "swapped"))
     new = Generation(**event["generation"])
     mapped = event.get("bridge")
     bridge = () if mapped is None else (Generation(**mapped),)
@@ -304,7 +291,7 @@ def _prepare(state: GalleryState, event: Event) -> GalleryState:
     return replace(
         state,
         generations=(*state.generations, *bridge, new),
-        prepared=new.name,
+        started=new.name,
         links=(*state.links, *links),
         created=state.created + 1 + len(bridge),
     )
@@ -319,54 +306,39 @@ def _checked(link: Link) -> Link:
 def _link(state: GalleryState, event: Event) -> GalleryState:
     link = _checked(Link(**event["link"] or {}))
     ends = {link.query, link.gallery}
-    known = ends <= set(state.by_name)
-    _refuse(not known or len(ends) < 2, state, f"link {link.query} to {link.gallery}", "two of its generations")
+    if len(ends) < 2 or not ends <= set(state.by_name):
+        raise UpgradeStateError(
+            f"Cannot link {link.query} to {link.gallery}: the gallery has {', '.join(state.by_name)}.",
+            expected="two of its generations",
+            to_do="`limpet upgrade status` lists them.",
+        )
     others = tuple(one for one in state.links if (one.query, one.gallery) != (link.query, link.gallery))
     return replace(state, links=(*others, link))
 
 
 def _swap(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(state.prepared is None, state, "swap", "a prepared generation: `limpet gallery prepare`")
+    check_step("swap", state.phase)
     return replace(
         _link(state, event) if event.get("link") else state,
-        active=state.prepared or "",
-        prepared=None,
+        active=state.target,
+        started=None,
         previous=(*state.previous, state.active),
-        completed=False,
-        allowed_missing=0,
     )
-
-
-def _complete(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(state.phase != "swapped", state, "complete", "an upgrade that was swapped and is not completed yet")
-    return replace(state, completed=True, allowed_missing=int(event.get("missing", 0)))
 
 
 def _rollback(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(not state.previous, state, "roll back", "an earlier generation that gc has not removed")
-    _refuse(state.prepared is not None, state, "roll back", "no prepared generation: abandon it first")
-    return replace(
-        state,
-        active=state.previous[-1],
-        previous=state.previous[:-1],
-        prepared=state.active,
-        completed=False,
-        allowed_missing=0,
-    )
+    check_step("rollback", state.phase)
+    return replace(state, active=state.previous[-1], previous=state.previous[:-1], started=state.active)
 
 
-def _abandon(state: GalleryState, event: Event) -> GalleryState:
-    _refuse(state.prepared is None, state, "abandon", "a prepared generation, or one that was rolled back")
-    return _without(state, _with_bridges(state, {state.prepared or ""}), prepared=None)
+def _finish(state: GalleryState, event: Event) -> GalleryState:
+    check_step("finish", state.phase)
+    return replace(_without(state, set(state.by_name) - {state.active}), previous=())
 
 
-def _gc(state: GalleryState, event: Event) -> GalleryState:
-    gone: set[str] = set()
-    if state.completed and state.prepared is None:
-        kept = {state.active, state.prepared}
-        gone = {one.name for one in state.generations if one.name not in kept}
-    left = _without(state, gone) if gone else state
-    return replace(left, retired=(), previous=tuple(one for one in left.previous if one not in gone))
+def _cancel(state: GalleryState, event: Event) -> GalleryState:
+    check_step("cancel", state.phase)
+    return replace(_without(state, _with_bridges(state, {state.target})), started=None)
 
 
 def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
@@ -376,37 +348,23 @@ def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
     return names | {one.name for one in mapped if one.mapped_from in names or users[one.name] <= names}
 
 
-def _without(state: GalleryState, gone: set[str], **changes: Any) -> GalleryState:
+def _without(state: GalleryState, gone: set[str]) -> GalleryState:
     return replace(
         state,
         generations=tuple(one for one in state.generations if one.name not in gone),
-        retired=(*state.retired, *sorted(gone)),
         links=tuple(one for one in state.links if not gone & {one.query, one.gallery}),
-        **changes,
     )
-
-
-def _refuse(wrong: bool, state: GalleryState, step: str, expected: str) -> None:
-    if wrong:
-        raise UpgradeStateError(
-            f"Cannot {step}: the gallery is {state.phase} (active {state.active or 'nothing'}"
-            + (f", prepared {state.prepared}" if state.prepared else "")
-            + ").",
-            expected=expected,
-            to_do="`limpet gallery status` shows where the upgrade stands.",
-        )
 
 
 _STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
     "create": _create,
-    "prepare": _prepare,
+    "start": _start,
     "link": _link,
     "swap": _swap,
-    "complete": _complete,
     "rollback": _rollback,
-    "abandon": _abandon,
-    "gc": _gc,
+    "finish": _finish,
+    "cancel": _cancel,
     "repair": lambda state, event: GalleryState.from_record(event["state"]),
 }
-ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
+ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy", "gc")
 """Events that change rows only."""

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 
 from limpet.engines.store import Pointer, Store
 from limpet.galleries.router import route
-from limpet.galleries.state import GalleryState, Link, Phase
+from limpet.galleries.state import GalleryState, Link
+from limpet.upgrade.lifecycle import Phase
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class GenerationStatus:
         fingerprint: Of its model; declared ones are vouched for by a person only.
         space: Its space, in words.
         note: What people call the model.
-        standing: "active", "prepared", "previous" or "mapped".
+        standing: "active", "started", "previous" or "mapped".
         rows: Items that have its vector.
         covered: Items that queries of its model find, with whatever vectors they may search.
         searches: Generations that queries of its model search, in order.
@@ -45,16 +46,14 @@ class Status:
     Args:
         url: Where it is kept.
         kind: Kind of its store.
-        phase: "steady", "prepared", "swapped" or "completed".
+        phase: "steady", "started" or "swapped".
         items: Items, with or without vectors.
         active: Generation whose model embeds queries and new items now.
         target: Generation that a backfill fills.
         lacking: Items without a vector of the target.
-        allowed_missing: Items that were allowed to lack one when the upgrade was completed.
         sequence: Number of the last commit.
         generations: One entry each.
         links: Who may search what besides the own vectors, and why.
-        retired: Generations that wait for gc.
         waiting: Bytes that nothing needs any more but readers of a while ago, which gc gives back.
         columns: Types of the metadata columns.
     """
@@ -66,11 +65,9 @@ class Status:
     active: str
     target: str
     lacking: int
-    allowed_missing: int
     sequence: int
     generations: tuple[GenerationStatus, ...]
     links: tuple[Link, ...]
-    retired: tuple[str, ...]
     waiting: int
     columns: dict[str, str]
 
@@ -89,11 +86,9 @@ def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
         active=state.active,
         target=state.target,
         lacking=pointer.items - pointer.covered([state.target]),
-        allowed_missing=state.allowed_missing,
         sequence=pointer.sequence,
         generations=tuple(_generation(store, pointer, state, name) for name in state.by_name),
         links=state.links,
-        retired=state.retired,
         waiting=store.waiting(),
         columns=dict(state.columns),
     )
@@ -102,7 +97,7 @@ def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
 def _generation(store: Store, pointer: Pointer, state: GalleryState, name: str) -> GenerationStatus:
     generation, upkeep = state.by_name[name], store.upkeep(name)
     searches = tuple(source.generation for source in route(state, name))
-    standings = {"active": (state.active,), "prepared": (state.prepared,), "previous": state.previous}
+    standings = {"active": (state.active,), "started": (state.started,), "previous": state.previous}
     return GenerationStatus(
         name=name,
         fingerprint=generation.fingerprint,

@@ -37,7 +37,7 @@ _log = logger("galleries")
 @checked
 @dataclass(frozen=True)
 class Rescoring:
-    """How queries of the new model search in two stages while an upgrade is prepared or swapped.
+    """How queries of the new model search in two stages while an upgrade is started or swapped.
 
     The first stage finds candidates: with queries of another model, such as the old one, or with the new queries
     themselves through whatever links them to other vectors. An item that only the new model has embedded is a candidate
@@ -73,8 +73,8 @@ class Rescoring:
             find: Searches the gallery as it does without a second stage.
 
         Raises:
-            UpgradeStateError: No upgrade is prepared or swapped.
-            DataError: Queries or source are of another model than the one that is prepared or was swapped to.
+            UpgradeStateError: No upgrade is started or swapped.
+            DataError: Queries or source are of another model than the one that is started or was swapped to.
             EmptyOverlapError: The queries of the first stage are others.
             GalleryError: Nothing lets these queries find items without a new vector.
         """
@@ -87,9 +87,11 @@ class Rescoring:
             strangers = find(queries, self.candidates, True).hits
         items = gallery.store.fetch(list(dict.fromkeys(hit.id for hit in chain(*lists, *strangers))))
         lists = [_candidates(*both, items, found.sources) for both in zip(lists, strangers, strict=True)]
+        vectors = _stored(gallery, target, items)  # a cancel removes them while others are embedded
         fill = self._embedded(target, items, lists)
         kept = self._kept(gallery, fill)
-        vectors = self._vectors(gallery, target, items, fill)
+        if fill is not None:
+            vectors |= dict(zip(fill.rows.ids, fill.rows.vectors, strict=True))
         asked = queries.space.query_form(queries.vectors, target.geometry)
         hits = [
             _in_two_stages(query, candidates, rest[self.candidates :], vectors, target.name)[:k]
@@ -105,11 +107,11 @@ class Rescoring:
     def _target(self, gallery: OpenGallery, queries: EmbeddingSet) -> Generation:
         """Return the generation that scores, and refuse what cannot be searched in two stages."""
         pointer, state = gallery.now()
-        if state.phase not in ("prepared", "swapped"):
+        if state.phase == "steady":
             raise UpgradeStateError(
-                f"Cannot search in two stages: the gallery is {state.phase}.",
-                expected="an upgrade that is prepared, or swapped and not completed",
-                to_do="`limpet gallery prepare` the new model, or search without.",
+                "Cannot search in two stages: no upgrade is started.",
+                expected="an upgrade that is started or swapped",
+                to_do="`limpet upgrade start` with the new model, or search without.",
             )
         target = state.by_name[state.target]
         check_source(self.source, target.fingerprint, target.geometry, of=target.name)
@@ -158,13 +160,11 @@ class Rescoring:
             _log.info("vectors of %d candidates are not kept: %s", len(fill.rows.ids), error.given)
             return 0
 
-    def _vectors(
-        self, gallery: OpenGallery, target: Generation, items: Items, fill: Fill | None
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return the new vectors of the candidates that have one, in index form, by id."""
-        stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]
-        vectors = dict(zip(*gallery.store.vectors(target.name, stored), strict=True)) if stored else {}
-        return vectors if fill is None else vectors | dict(zip(fill.rows.ids, fill.rows.vectors, strict=True))
+
+def _stored(gallery: OpenGallery, target: Generation, items: Items) -> dict[str, NDArray[np.float32]]:
+    """Return the new vectors of the candidates that have one, in index form, by id."""
+    stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]
+    return dict(zip(*gallery.store.vectors(target.name, stored), strict=True)) if stored else {}
 
 
 def _in_order_of(queries: EmbeddingSet, first: EmbeddingSet) -> EmbeddingSet:

@@ -29,11 +29,11 @@ ORDERS = {
 
 STEPS = {
     "embed": "embed the items with the new model",
-    "prepare": "prepare the new model",
+    "start": "start: make room for new vectors",
     "swap": "swap: the new model becomes the active one",
     "backfill": "write the new vectors, without embedding",
-    "complete": "complete: read and count every new vector",
     "rollback": "rollback: the old model is active again",
+    "finish": "finish: read every new vector, and remove the old ones",
 }
 """What the steps of an upgrade are."""
 
@@ -228,10 +228,10 @@ def next_step(results: Rehearsal) -> str:
     if verdict == "dips":
         return "backfill a part before the swap, or find a better link."
     order = wanted_order(results)
-    fill = f"limpet gallery backfill{'' if order is None else f' --order {order}'}"
-    steps = ["limpet gallery swap", fill] if results.swaps_first else [fill, "limpet gallery swap"]
-    prepare = [] if results.new.name else ["limpet gallery prepare"]
-    steps = list(results.commands) or [*prepare, *steps]
+    fill = f"limpet upgrade backfill{'' if order is None else f' --order {order}'}"
+    steps = ["limpet upgrade swap", fill] if results.swaps_first else [fill, "limpet upgrade swap"]
+    start = [] if results.new.name else ["limpet upgrade start"]
+    steps = list(results.commands) or [*start, *steps]
     said = ", then ".join(f"`{step}`" for step in steps)
     if not results.swaps_first:
         said += "; a report or an adapter would let you swap first"

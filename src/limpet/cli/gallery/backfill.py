@@ -35,7 +35,7 @@ def backfill(
     rate: Annotated[float | None, RARE] = None,
     seed: Annotated[int, RARE] = 0,
 ) -> int:
-    """Give items that lack one a vector of the prepared or active model.
+    """Give items that lack one a vector of the new model, or of the active one where no upgrade is started.
 
     Every batch is one commit: stopped anywhere, by Ctrl-C, a budget or a failure, the same command goes on. Items that
     are written or deleted meanwhile stay as they were written. Items whose text is blank are counted as without text,
@@ -152,7 +152,7 @@ def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -
     if done.without_text:
         console.print(
             f"{done.without_text:,} items are without text and get no vector: "
-            f"{shown(done.without_text_ids, done.without_text)}. Give them a text, delete them, or `complete` with "
+            f"{shown(done.without_text_ids, done.without_text)}. Give them a text, delete them, or `finish` with "
             "--allow-missing."
         )
     if done.stopped != "done":
@@ -161,7 +161,7 @@ def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -
     elif missing:
         console.print(
             f"{len(missing):,} items are not in the source: {shown(missing)}. Their other vectors are kept, and answer "
-            "where a report or an adapter allows it. Give a source that has them, delete them, or `complete` with "
+            "where a report or an adapter allows it. Give a source that has them, delete them, or `finish` with "
             "--allow-missing."
         )
     elif not done.without_text:

@@ -19,14 +19,14 @@ def index(
 
     Args:
         hnsw: How the index is built; as before when left out. Another one is built anew.
-        generation: Whose vectors; those of the active one when left out.
+        generation: Whose vectors; those of the generation that a backfill fills when left out.
 
     Examples:
         limpet gallery index postgresql://me@host/shop --graph.m 24 --graph.ef-construction 128
     """
     with gallery.opened(WAIT) as it:
-        name = it.state.named(generation or it.state.active).name
-        it.build_index(name, graph=hnsw.chosen(it.store.graph))
+        name = it.state.named(generation or it.state.target).name
+        it.index(name, graph=hnsw.chosen(it.store.graph))
         upkeep = it.store.upkeep(name)
     console.print(f"{upkeep.indexed:,} of {upkeep.rows:,} vectors of {name} are indexed.")
     print_json({"generation": name, "rows": upkeep.rows, "indexed": upkeep.indexed, "bytes": upkeep.bytes})

@@ -30,10 +30,10 @@ def plan(
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
 
-    A random sample of the items is embedded and timed. The new model need not be prepared yet.
+    A random sample of the items is embedded and timed. The upgrade need not be started yet.
 
     Args:
-        evidence: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
+        evidence: results.json of `limpet evaluate` of an upgrade that is not started yet, to say how search would be.
 
     Examples:
         limpet gallery plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
@@ -72,7 +72,7 @@ def following(
     given = source.typed()
     if found.generation not in {one.name for one in status.generations}:
         evidence = ["--evidence", *reports] if reports else []
-        return [("make room for it", command("prepare", url, *source.identity(), *evidence))]
+        return [("make room for it", command("start", url, *source.identity(), *evidence))]
     if found.rows and given:
         return [("do it", command("backfill", url, *given))]
     if found.rows:
@@ -86,7 +86,7 @@ def plan_lines(found: BackfillPlan) -> list[str]:
     """Say in words what a backfill takes."""
     lines = [
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
-        f"of vectors come, {size(found.bytes_until_gc)} of others stay until gc."
+        f"of vectors come, {size(found.bytes_until_finish)} of others stay until the upgrade is finished."
     ]
     if found.sampled:
         lines.append(_measured(found))

@@ -45,7 +45,7 @@ def rehearse(
     way, and 1 otherwise. Without labels that cannot be told, and it is 3 where no step or search failed.
 
     Args:
-        links: What new queries may search, where the new model is not prepared yet.
+        links: What new queries may search, where the upgrade is not started yet.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Items of the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model; sampled items search when left
@@ -95,7 +95,7 @@ def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> t
         evidence = [word for path in links.evidence for word in ("--evidence", path)]
         evidence += [] if links.link is None else ["--link", links.link]
         evidence += [] if links.score_map is None else ["--score-map", links.score_map]
-        first.append(command("prepare", url, *source.identity(), *evidence))
+        first.append(command("start", url, *source.identity(), *evidence))
     order = wanted_order(found)
     fill = command("backfill", url, *given, *([] if order is None else ["--order", order]))
     swap = command("swap", url)

@@ -94,7 +94,7 @@ def upsert(
 ) -> int:
     """Write items whole: their metadata and vectors replace what was there.
 
-    A vector by another model is removed, since it describes what the item was before: between swap and gc, give the
+    A vector by another model is removed, since it describes what the item was before: between swap and finish, give the
     embeddings of both models, if queries of both shall find the item at once.
 
     Examples:

@@ -110,7 +110,7 @@ class Queries(Embedding):
 
 @dataclass(frozen=True)
 class SecondStage(Options):
-    """A second stage, in which the new model scores again, while an upgrade is prepared or swapped.
+    """A second stage, in which the new model scores again, while an upgrade is started or swapped.
 
     Args:
         rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are

@@ -122,7 +122,7 @@ class NewVectors(Embedder):
         return [str(word) for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
 
     def identity(self) -> list[str]:
-        """Return the options by which `gallery prepare` knows the model; EMBEDDINGS stands for a file to be made."""
+        """Return the options by which `gallery start` knows the model; EMBEDDINGS stands for a file to be made."""
         named = ["--name", self.name] if self.name else []
         return ["--model", "EMBEDDINGS" if self.model is None else str(self.model), *named]
 

@@ -1,4 +1,4 @@
-"""``limpet gallery status`` and ``journal``."""
+"""``limpet gallery status`` and ``log``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(gallery: GalleryUrl) -> int:
         found = it.status()
     said, steps = standing(found), next_commands(found, gallery)
     print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
-    if found.lacking or found.phase in ("prepared", "swapped"):
+    if found.lacking or found.phase != "steady":
         console.print(f"\n{backfilled(found)}")
     console.print()
     for line in said:
@@ -35,20 +35,20 @@ def status(gallery: GalleryUrl) -> int:
     return 0
 
 
-def journal(gallery: GalleryUrl, *, last: int = 20) -> int:
+def log(gallery: GalleryUrl, *, last: int = 20) -> int:
     """List what was done to the gallery, last entries last.
 
     Args:
         last: How many entries.
 
     Examples:
-        limpet gallery journal live --last 50
+        limpet gallery log live --last 50
     """
     refuse(last < 1, f"--last {last}.", "at least 1")
     with gallery.opened() as it:
         entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
     print_table(
-        "Journal", ["commit", "time (UTC)", "what", "details"],
+        "Log", ["commit", "time (UTC)", "what", "details"],
         [[str(entry.sequence), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time)), str(entry.event["kind"]),
           _details(entry.event)] for entry in entries],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The steps of an upgrade: ``limpet gallery prepare``, ``link``, ``swap``, ``complete``, ``rollback`` and so on."""
+"""The steps of an upgrade: ``limpet gallery start``, ``link``, ``swap``, ``rollback``, ``finish`` and so on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from limpet.galleries import Gallery
 
 
-def prepare(
+def start(
     gallery: GalleryUrl,
     *,
     new: NewModel = NewModel(),
@@ -25,12 +25,12 @@ def prepare(
     """Make room for the vectors of a new model; nothing that is served changes.
 
     Examples:
-        limpet gallery prepare live --model release:runs/link/head --evidence runs/link-report
+        limpet gallery start live --model release:runs/link/head --evidence runs/link-report
     """
     with gallery.opened(WAIT) as it:
         model = new.identity()
         with rate_progress("mapping stored vectors", None) as on_step:
-            made = it.prepare(
+            made = it.start(
                 model.fingerprint, model.space, reports=links.evidence, adapter=links.link, score_map=links.score_map,
                 note=model.note, on_step=on_step,
             )  # fmt: skip
@@ -44,7 +44,7 @@ def prepare(
                 )
         known = [] if new.model is None else ["--model", str(new.model)]
         known += [] if new.model is None or new.name is None else ["--name", new.name]
-        return _tell(it, gallery, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
+        return _tell(it, gallery, {"started": made.name, "fingerprint": made.fingerprint}, known)
 
 
 def link(
@@ -60,7 +60,7 @@ def link(
     Args:
         evidence: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
             queries.
-        query: Generation whose model embeds the queries; the prepared or else the active one when left out.
+        query: Generation whose model embeds the queries; the new or else the active one when left out.
         of: Generation whose vectors they search; the active one, or the one before it, when left out.
         force: A reason to do so without a passing report.
 
@@ -86,7 +86,7 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
         raise UpgradeStateError(
             f"The gallery has the generation {state.active} alone.",
             expected="two: one whose queries search, and one that is searched",
-            to_do="prepare the new model first: `limpet gallery prepare`.",
+            to_do="start the upgrade first: `limpet upgrade start`.",
         )
     return asked, of or others[0]
 
@@ -111,42 +111,24 @@ def calibrate(gallery: GalleryUrl) -> int:
 
 
 def swap(gallery: GalleryUrl, *, force: str | None = None) -> int:
-    """Make the prepared model the active one: queries, new items and the rule of search change at once.
+    """Make the new model the active one: queries, new items and the rule of search change at once.
 
     Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
 
     Args:
-        force: A reason to swap all the same, which is recorded.
+        force: Swap anyway. Give a reason; it is logged.
 
     Examples:
         limpet gallery swap live
     """
-    refuse(force == "", "--force without a reason.", "--force REASON, for the journal")
+    refuse(force == "", "--force without a reason.", "--force REASON, for the log")
     with gallery.opened(WAIT) as it:
         state = it.swap(force=force)
         return _tell(it, gallery, {"active": state.active, "forced": force})
 
 
-def complete(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
-    """Read every vector of the active model, and declare the upgrade finished if there is a right one for every item.
-
-    Args:
-        allow_missing: Finish although items lack a new vector; how many is recorded, and they are not found any more
-            after gc.
-
-    Examples:
-        limpet gallery complete live
-    """
-    with gallery.opened(WAIT) as it, rate_progress("counting", None) as on_step:
-        found = it.complete(allow_missing=allow_missing, on_step=on_step)
-    console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
-    with gallery.opened(WAIT) as it:
-        return _tell(it, gallery, {"generation": found.generation, "items": found.items, "right": found.right,
-                              "missing": found.lacking})  # fmt: skip
-
-
 def rollback(gallery: GalleryUrl) -> int:
-    """Make the former model active again, at once and without embedding anything; nothing is deleted.
+    """Make the old model active again, at once and without embedding anything; nothing is deleted.
 
     Examples:
         limpet gallery rollback live
@@ -164,21 +146,43 @@ def rollback(gallery: GalleryUrl) -> int:
         return _tell(it, gallery, {"active": found.active, "only_new": only_new})
 
 
-def abandon(gallery: GalleryUrl) -> int:
-    """Give up the prepared model; its vectors are not searched any more, and stay until gc.
+def finish(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
+    """Keep the vectors of the active model alone, if there is a right one for every item; the old ones are removed.
+
+    Every vector of the active model is read first. There is no way back after that: `rollback` comes before.
+
+    Args:
+        allow_missing: Finish although items lack a new vector. They are not found any more; how many is logged.
 
     Examples:
-        limpet gallery abandon live
+        limpet gallery finish live
     """
     with gallery.opened(WAIT) as it:
-        before = it.state.prepared
-        it.abandon()
-        console.print(f"{before} is given up; {it.state.active} stays active.")
-        return _tell(it, gallery, {"abandoned": before, "active": it.state.active})
+        before = it.state.by_name
+        with rate_progress("counting", None) as on_step:
+            found = it.finish(allow_missing=allow_missing, on_step=on_step)
+        console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
+        removed = [name for name in before if name != found.generation]
+        console.print(f"Removed the vectors of {', '.join(removed)}.")
+        return _tell(it, gallery, {"generation": found.generation, "items": found.items, "right": found.right,
+                              "missing": found.lacking, "removed": removed})  # fmt: skip
+
+
+def cancel(gallery: GalleryUrl) -> int:
+    """Give up the new model and remove its vectors; the old model stays active.
+
+    Examples:
+        limpet gallery cancel live
+    """
+    with gallery.opened(WAIT) as it:
+        before = it.state.started
+        it.cancel()
+        console.print(f"{before} is given up and its vectors are removed; {it.state.active} stays active.")
+        return _tell(it, gallery, {"cancelled": before, "active": it.state.active})
 
 
 def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
-    """Remove abandoned vectors and, once an upgrade is complete, those of former models: no rollback after that.
+    """Free the room of vectors and files that nothing needs any more, and merge small files.
 
     Args:
         older_than: Keep files for readers that began within so many seconds.
@@ -188,16 +192,14 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
     """
     refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
     with gallery.opened(WAIT) as it:
-        before = {*it.state.by_name, *it.state.retired}
         tidied = it.gc(older_than=older_than)
-        gone = sorted(before - set(it.state.by_name))
-        console.print(f"Removed {', '.join(gone) or 'no generation'}; {size(tidied.freed)} freed now.")
+        console.print(f"{size(tidied.freed)} freed now.")
         if tidied.waiting and older_than:
             console.print(
                 f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
                 f"{command('gc', gallery, '--older-than', '0')} frees what is not being read."
             )
-        return _tell(it, gallery, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
+        return _tell(it, gallery, {"bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
 
 
 def _tell(it: Gallery, gallery: GalleryUrl, document: Mapping[str, object], known: Sequence[str] = ()) -> int:

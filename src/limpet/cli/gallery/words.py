@@ -44,7 +44,7 @@ def bar(share: float, width: int = 24) -> str:
 OF_TEXT = ("text:", "api:")
 """How fingerprints of frozen text models begin."""
 
-WORTH_A_WORD = 1_000_000  # bytes that wait for gc
+WORTH_A_WORD = 1_000_000  # bytes that gc would free
 
 
 def share_of(part: int, whole: int) -> str:
@@ -91,10 +91,8 @@ def standing(found: Status) -> list[str]:
     said = [_PHASES[found.phase](found, known)]
     if found.lacking:
         said += [_link_words(link) for link in found.links if link.query == found.target]
-    if found.retired:
-        said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
     if found.waiting >= WORTH_A_WORD:
-        said.append(f"{size(found.waiting)} are of earlier commits and wait for gc.")
+        said.append(f"{size(found.waiting)} are of earlier commits; gc frees them.")
     return said
 
 
@@ -103,11 +101,11 @@ def _steady(found: Status, known: dict[str, GenerationStatus]) -> str:
     return f"No upgrade is under way: queries and new items are those of {found.active}.{missing}"
 
 
-def _prepared(found: Status, known: dict[str, GenerationStatus]) -> str:
+def _started(found: Status, known: dict[str, GenerationStatus]) -> str:
     new = known[found.target]
     return (
-        f"{found.active} is active, and {new.name} is prepared: its queries would find {new.covered:,} of "
-        f"{found.items:,} items now ({share_of(new.covered, found.items)})."
+        f"{found.active} is active, and the upgrade to {new.name} is started: its queries would find "
+        f"{new.covered:,} of {found.items:,} items now ({share_of(new.covered, found.items)})."
     )
 
 
@@ -118,12 +116,7 @@ def _swapped(found: Status, known: dict[str, GenerationStatus]) -> str:
     return f"{new.name} is active: its queries find {new.rows:,} items by their new vectors{by_old}{lost}."
 
 
-def _completed(found: Status, known: dict[str, GenerationStatus]) -> str:
-    missing = f", {found.allowed_missing:,} items allowed to lack a new vector" if found.allowed_missing else ""
-    return f"The upgrade to {found.active} is complete{missing}. Former vectors are kept until gc."
-
-
-_PHASES = {"steady": _steady, "prepared": _prepared, "swapped": _swapped, "completed": _completed}
+_PHASES = {"steady": _steady, "started": _started, "swapped": _swapped}
 
 
 def _link_words(link: Link) -> str:
@@ -148,20 +141,18 @@ def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tu
     back = ("go back", command("rollback", url))
     tidy = ("free their room", command("gc", url))
     steps: Sequence[tuple[str, str]]
-    if found.phase == "prepared":
-        steps = [*_before_swap(found, url, fill), *one_scale(found, url), ("give it up", command("abandon", url))]
+    if found.phase == "started":
+        steps = [*_before_swap(found, url, fill), *one_scale(found, url), ("give it up", command("cancel", url))]
     elif found.phase == "swapped":
-        done = ("finish the upgrade", command("complete", url))
+        done = ("keep new vectors alone", command("finish", url))
         steps = [fill, *one_scale(found, url), back] if found.lacking else [done, back]
-    elif found.phase == "completed":
-        steps = [("free the room of former vectors", command("gc", url)), back]
     elif not found.items:
         steps = [("fill it", command("import", url, "--embeddings", "FILE_OR_FOLDER"))]
     elif found.lacking:
         steps = [fill]
     else:
-        steps = [("upgrade the model", command("prepare", url, "--model", "MODEL", "--evidence", "results.json"))]
-    return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
+        steps = [("upgrade the model", command("start", url, "--model", "MODEL", "--evidence", "results.json"))]
+    return [*steps, *([tidy] if found.waiting >= WORTH_A_WORD else [])]
 
 
 def one_scale(found: Status, url: str) -> list[tuple[str, str]]:

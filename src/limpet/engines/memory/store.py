@@ -151,7 +151,7 @@ class MemoryStore(LedgerStore):
             raise StoreError(
                 f"'{self.url}' finds no room in memory{f': {error}' if str(error) else ''}.",
                 to_do="ask for fewer hits or queries at once, or keep the gallery in LanceDB or PostgreSQL. "
-                "`limpet gallery journal` shows whether a commit is in it.",
+                "`limpet upgrade log` shows whether a commit is in it.",
                 intact="The gallery is intact on disk.",
             ) from error
 

@@ -277,7 +277,7 @@ _ADVICE: list[tuple[type[Exception], str, str]] = [
     (errors.FeatureNotSupported, "a server with the extension 'vector' (pgvector) installed",
      "install pgvector on the server."),
     (errors.UndefinedTable, "a generation that is there",
-     "`limpet gallery status` lists them; gc may have removed it just now."),
+     "`limpet upgrade status` lists them; gc may have removed it just now."),
     (errors.LockNotAvailable, "no reader of what is to be removed", "repeat in a moment."),
     (errors.QueryCanceled, "enough time", "raise statement_timeout of this role, or ask for less at once."),
     (psycopg.OperationalError, "a PostgreSQL server that answers",

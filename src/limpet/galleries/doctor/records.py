@@ -1,4 +1,4 @@
-"""Looking at what a gallery says of itself: counts, journal, links, indexes, and what waits for gc."""
+"""Looking at what a gallery says of itself: counts, journal, links and indexes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from limpet.galleries.state import GalleryState, How, Link, replay
 STALE = 0.2  # share of rows without an approximate index from which searches of it get slow
 
 _RESTORE = "restore the gallery from a copy, or export what is right and import it into a new one."
-_LATER = "`limpet gallery backfill` gives them one."
+_LATER = "`limpet upgrade backfill` gives them one."
 
 
 class ItemCount:
@@ -124,16 +124,14 @@ def coverage_findings(pointer: Pointer, state: GalleryState, counted: ItemCount)
         says = f"{unseen:,} items have vectors that queries of the active model, {state.active}, may not search."
         findings.append(Finding("not found", "warning", says, _LATER, generation=state.active, count=unseen))
     lacking = pointer.items - pointer.covered([state.target])
-    allowed = state.allowed_missing if state.completed else 0
-    if lacking > allowed and state.phase != "steady":
+    if lacking and state.phase != "steady":
         says = f"{lacking:,} of {pointer.items:,} items have no vector of {state.target} yet."
-        severity: Severity = "warning" if state.completed else "note"
-        findings.append(Finding("lacking", severity, says, _LATER, generation=state.target, count=lacking))
+        findings.append(Finding("lacking", "note", says, _LATER, generation=state.target, count=lacking))
     return findings
 
 
 def upkeep_findings(store: Store, pointer: Pointer, state: GalleryState) -> list[Finding]:
-    """Say which approximate indexes lag behind, and what waits for gc."""
+    """Say which generations have other rows than the items say, and which approximate indexes lag behind."""
     findings = []
     for name in state.by_name:
         upkeep, covered = store.upkeep(name), pointer.covered([name])
@@ -150,10 +148,6 @@ def upkeep_findings(store: Store, pointer: Pointer, state: GalleryState) -> list
             )
             severity: Severity = "warning" if behind > STALE * upkeep.rows else "note"
             findings.append(Finding("index", severity, says, to_do, generation=name, count=behind))
-    if state.retired:
-        says = f"{len(state.retired)} retired generations keep their vectors: {', '.join(state.retired)}."
-        to_do = "`limpet gallery gc` removes them."
-        findings.append(Finding("retired", "note", says, to_do, count=len(state.retired), ids=state.retired))
     return findings
 
 
@@ -200,7 +194,7 @@ def _file_findings(what: str, generation: str, read: Callable[[], object]) -> li
         read()
     except LimpetError as error:
         says = f"{what} cannot be used: {' '.join(error.given.split()).rstrip('.')}."
-        to_do = "restore it from a copy, or prepare the new model again; searches or writes need it."
+        to_do = "restore it from a copy, or start the upgrade again; searches or writes need it."
         return [Finding("adapter", "error", says, to_do, generation=generation)]
     return []
 

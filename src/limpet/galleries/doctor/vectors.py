@@ -135,7 +135,7 @@ def copied_vectors(store: Store, state: GalleryState, generation: Generation, sa
 def _foreign(generation: Generation, ids: tuple[str, ...], says: str) -> Finding:
     to_do = (
         f"find out what wrote them; then embed the items with {generation.fingerprint} and `limpet gallery upsert` "
-        "them, or abandon this generation and fill it anew."
+        "them, or cancel the upgrade to this generation and start it again."
     )
     name, count = generation.name, len(ids)
     return Finding("another model", "error", says, to_do, generation=name, count=count, ids=ids[:NAMED])

@@ -82,8 +82,9 @@ def rehearse(
 ) -> Rehearsal:
     """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
 
-    The copy holds the stored vectors of a random sample. It is prepared with the links that the gallery has for the
-    new model, or those given here, swapped, backfilled, completed and rolled back, while old and new queries search it.
+    The copy holds the stored vectors of a random sample. Its upgrade is started with the links that the gallery has for
+    the new model, or those given here, swapped, backfilled, rolled back, swapped again and finished, while old and new
+    queries search it.
     Where nothing lets new queries search old vectors, it is backfilled first and swapped then. In a sample fewer items
     compete for every query than in the gallery, so scores are higher; what counts are the differences.
 
@@ -96,7 +97,7 @@ def rehearse(
         relevant: Ids of the items that answer each query, by its id. When left out, items of the query's class are
             right: its label, and the items' column of classes.
         orders: Names in `ORDERS`; the first one is rehearsed whole. All that can be used when left out.
-        reports: See `Gallery.prepare`; only where the new model is not prepared yet.
+        reports: See `Gallery.start`; only where the upgrade is not started yet.
         adapter: The same.
         score_map: The same.
         class_column: Metadata column that holds the class.
@@ -107,7 +108,7 @@ def rehearse(
     Raises:
         ConfigError: A number is out of range, an order is unknown, or links are given that the gallery has.
         UpgradeStateError: The source is of the active model.
-        DataError: The source is of another model than the prepared one, or has none of the sampled items.
+        DataError: The source is of another model than the upgrade that is started, or has none of the sampled items.
         GalleryError: A report does not vouch for the new model.
     """
     for name in orders or ():
@@ -166,22 +167,25 @@ class _Run:
         with self.items.copy(self.upgrade.old.note) as copy:
             self.before = self._ask(copy, self.queries.old, "before", len(self.items))
             self.right_before = self.before.right(self.queries)
-            with self._step("prepare"):
-                self.linked = self.upgrade.prepare(copy, self.made)
+            with self._step("start"):
+                self.linked = self.upgrade.start(copy, self.made)
             self.at_once = len(route(copy.state, copy.state.target)) > 1
             if self.at_once:
-                self._swap(copy)
+                with self._step("swap"):
+                    self._swap(copy)
                 self.answers = dict(self._filled(copy, order, _SHARES))
             else:  # old vectors and the old model serve until the last item has a new vector
                 self.answers = dict.fromkeys(_SHARES[:-1], self.before) | dict(self._filled(copy, order, _SHARES[-1:]))
-                self._swap(copy)
-            with self._step("complete"):
-                copy.complete(allow_missing=bool(self.missing))
+                with self._step("swap"):
+                    self._swap(copy)
             self.last = self.answers[_SHARES[-1]]
             self.curves[order] = self._curve(self.answers)
             with self._step("rollback"):
                 copy.rollback()
             self.after = self._ask(copy, self.queries.old, "after the rollback", len(self.items))
+            self._swap(copy)
+            with self._step("finish"):
+                copy.finish(allow_missing=bool(self.missing))
 
     def again(self, order: str, *, wanted: bool) -> None:
         """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
@@ -189,7 +193,7 @@ class _Run:
             return  # no order makes a difference before all new vectors are there
         self.tell({"step": f"measuring the order {order}"})
         with self.items.copy(self.upgrade.old.note) as copy:
-            self.upgrade.prepare(copy, self.made)
+            self.upgrade.start(copy, self.made)
             copy.swap()
             try:
                 between = dict(self._filled(copy, order, _SHARES[1:-1], probe=False))
@@ -202,14 +206,14 @@ class _Run:
             self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
 
     def in_two_stages(self) -> None:
-        """Let new queries score again what old ones find, on a fresh copy with the new model prepared."""
+        """Let new queries score again what old ones find, on a fresh copy whose upgrade is started."""
         self.tell({"step": "searching in two stages"})
         queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
         count = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, len(self.items) // 10))
         first: list[float] = []
         again: list[float] = []
         with self.items.copy(self.upgrade.old.note) as copy:
-            copy.prepare(self.made.fingerprint, self.made.space)
+            copy.start(self.made.fingerprint, self.made.space)
 
             def search(rows: Sequence[int], k: int) -> Reply:
                 rescore = Rescoring(self.made, count + own, queries.old.select(list(rows)))
@@ -292,8 +296,7 @@ class _Run:
         self.seconds[name] = time.perf_counter() - begun
 
     def _swap(self, copy: Gallery) -> None:
-        with self._step("swap"):
-            copy.swap(force="a rehearsal with items that the source does not have" if self.missing else None)
+        copy.swap(force="a rehearsal with items that the source does not have" if self.missing else None)
 
     def _filled(
         self, copy: Gallery, order: str, shares: Sequence[float], *, probe: bool = True
@@ -379,7 +382,7 @@ class _Run:
         """Note how many answers did not see every item once."""
         self.asked += len(reply.hits)
         state = copy.state
-        waits = state.prepared is not None and reply.fingerprint == state.by_name[state.prepared].fingerprint
+        waits = state.started is not None and reply.fingerprint == state.by_name[state.started].fingerprint
         whole = waits or reply.uncovered <= (0 if self.at_once else self.missing)
         for hits in reply.hits:
             ids = [hit.id for hit in hits]
@@ -456,9 +459,9 @@ class _Run:
 
     def _timings(self, size: int) -> Iterator[Timing]:
         """Yield how long every step took, and would take with as many items."""
-        growing = {"backfill": len(self.made), "complete": len(self.items)}
+        growing = {"backfill": len(self.made), "finish": len(self.items)}
         if self.linked == "mapped":
-            growing["prepare"] = len(self.items)
+            growing["start"] = len(self.items)
         full = self.made.seconds_per_item * size
         yield Timing(step="embed", seconds=self.seconds["embed"], items=len(self.made), full_seconds=full)
         for step in self.steps:

@@ -37,7 +37,7 @@ class Upgrade:
         new: Generation of the new model, if it has one already.
         note: What people call the new model.
         links: Who may search what, of these two, as the gallery has it.
-        reports: Given in place of links; see `Gallery.prepare`.
+        reports: Given in place of links; see `Gallery.start`.
         adapter: Between the two, the gallery's or the one that was given.
         score_map: What goes with it.
     """
@@ -64,12 +64,12 @@ class Upgrade:
         Raises:
             ConfigError: Reports or an adapter are given for a model that the gallery has links for.
             UpgradeStateError: The source is of the active model, with nothing to upgrade from.
-            DataError: Another model is prepared.
+            DataError: An upgrade to another model is started.
         """
         state = gallery.state
-        if state.prepared is not None:
-            prepared = state.by_name[state.prepared]
-            check_source(source, prepared.fingerprint, prepared.geometry, of=prepared.name)
+        if state.started is not None:
+            started = state.by_name[state.started]
+            check_source(source, started.fingerprint, started.geometry, of=started.name)
         new = state.of(source.fingerprint)
         if new is None:
             return cls(state.by_name[state.active], None, "", (), reports, adapter, score_map)
@@ -86,7 +86,7 @@ class Upgrade:
         links = tuple(link for link in state.links if {link.query, link.gallery} <= ends)
         refuse(
             bool(links) and (bool(reports) or adapter is not None),
-            "Reports or an adapter for a model that is prepared with links.",
+            "Reports or an adapter for an upgrade that was started with links.",
             "those of the gallery, which the rehearsal uses",
         )
         names = [state.by_name[link.gallery].adapter if link.how == "mapped" else link.adapter for link in links]
@@ -96,9 +96,9 @@ class Upgrade:
         maps = (gallery.files.scores(link.score_map) for link in links if link.score_map is not None)
         return cls(state.by_name[old], new, new.note, links, reports, own, next(maps, None))
 
-    def prepare(self, copy: Gallery, source: VectorSource) -> Linked:
-        """Prepare the new model in a copy, and return why its queries may search old vectors."""
-        prepared = copy.prepare(
+    def start(self, copy: Gallery, source: VectorSource) -> Linked:
+        """Start the upgrade in a copy, and return why new queries may search old vectors."""
+        started = copy.start(
             source.fingerprint,
             source.space,
             reports=self.reports,
@@ -112,7 +112,7 @@ class Upgrade:
                 ends = fingerprints[link.query], fingerprints[link.gallery]
                 copy.link(*ends, force=link.reason or "as the gallery has it")
         own = [link.how for link in self.links if self.new is not None and link.query == self.new.name]
-        given = [link.how for link in copy.state.links if link.query == prepared.name]
+        given = [link.how for link in copy.state.links if link.query == started.name]
         return next(iter(own or given), "none")
 
 
