@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
 from limpet.engines.chroma.service import Service
 from limpet.engines.sides import ModelSide
-from limpet.errors import ConfigError, UpgradeStateError
+from limpet.errors import UpgradeStateError
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import CallableVectors
@@ -239,23 +238,6 @@ def test_items_without_text_are_counted_and_keep_no_other_item_from_its_vector(a
     assert (done.written, done.without_text, done.missing, done.stopped) == (ITEMS - 2, 2, 0, "done")
     assert done.without_text_ids == ("2", "4")
     assert (it.status().lacking["new"], it.status().without_text["new"]) == (2, 2)
-    it.close()
-
-
-@pytest.mark.parametrize("application", ["collections of Qdrant"], indirect=True)
-def test_a_share_of_the_time(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    it = Run(application).attachment
-    whole = it.engine.put
-
-    def slow(*arguments: Any) -> None:
-        time.sleep(0.05)
-        whole(*arguments)
-
-    monkeypatch.setattr(it.engine, "put", slow)
-    done = it.backfill(application.source("new", it), batch=ITEMS // 2, share=0.1)
-    assert done.written == ITEMS and done.seconds > 0.05 + 10 * 0.05
-    with pytest.raises(ConfigError, match="share=0"):
-        it.backfill(application.source("new", it), share=0.0)
     it.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crash.applications import QdrantApplication
 from crash.shop import Shop, lasting_shop
 from limpet.attached.postgres import filling as postgres_filling
 from limpet.embeddings import EmbeddingSet
@@ -162,6 +163,27 @@ class LiveTable(Live):
         return {one: np.array(json.loads(vector)) for one, vector in rows}
 
 
+class LiveCollection(Live):
+    def __init__(self, clock: Clock, folder: Path, number: int) -> None:
+        super().__init__(clock)
+        self.application = QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / f"{number}.db"))
+        for one in IDS:
+            self.application.write(int(one), f"item {one}", "old")
+        self.attachment = self.application.attach()
+        self.attachment.engine.put = self.writing(self.attachment.engine.put)
+
+    def fill(self, source: Any, **options: Any) -> Backfilled:
+        return self.attachment.backfill(source, **options)
+
+    def rewrite(self, identifier: str) -> None:
+        super().rewrite(identifier)
+        self.application.write(int(identifier), f"draw {self.draws[identifier]}", "old")
+
+    def filled(self) -> dict[str, np.ndarray]:
+        there = self.application.contents(self.attachment.engine.target("new"))
+        return {str(one): np.array(vector) for one, (_, vector) in there.items()}
+
+
 Make = Callable[[Clock, pytest.MonkeyPatch], AbstractContextManager[Live]]
 
 
@@ -176,8 +198,15 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         with live.gallery:
             yield live
 
+    @contextmanager
+    def collection(clock: Clock, patch: pytest.MonkeyPatch) -> Iterator[Live]:
+        live = LiveCollection(clock, tmp_path, next(numbers))
+        with live.attachment:
+            yield live
+        live.application.close()
+
     if kind != "table":
-        yield gallery
+        yield collection if kind == "collection" else gallery
         return
 
     with lasting_shop(request.getfixturevalue("postgres_server")) as shop:
@@ -337,7 +366,7 @@ PROMISES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", ["memory", "lance", "table"], indirect=True)
+@pytest.mark.parametrize("make", ["memory", "lance", "table", "collection"], indirect=True)
 def test_a_backfill_keeps_its_promises(make: Make, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch) -> None:
     for promise in PROMISES:
         clock = Clock()

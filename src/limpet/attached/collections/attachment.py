@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Self, Unpack, get_args
+from typing import NamedTuple, Self, Unpack, get_args
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
 from limpet.engines.schemaless import value_at
 from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import (
-    BudgetError,
     ConfigError,
-    DataError,
     GalleryError,
     UpgradeStateError,
     reason,
@@ -43,12 +41,10 @@ from limpet.errors import (
     shown,
 )
 from limpet.geometry import Hypersphere, Space
-from limpet.upgrade.filling import Backfilled, FillOptions, LeftOut, Run, check_model, rest_after
+from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
-PASSES = 4
-"""Comparisons of one backfill or swap, after which what others keep changing is left for the next one."""
 _SAME = 1e-3
 """By how much the cosine of a vector that was written and read again is less than 1, at most."""
 _log = logging.getLogger("limpet")
@@ -270,21 +266,13 @@ class CollectionAttachment:
             UpgradeStateError: There is nothing to fill from where the attachment stands.
             StoreError: The service stayed out of reach; another run goes on where this one stopped.
         """
-        self._check_source(source, of)
-        self.ledger.step(self.number, {"kind": "fill", "of": of})
-        run = _Filling(self, source, of, options, changed=made is None or made > self.started)
-        found = run.run()
-        lacking = len(found.lacking(of))
-        done = "filled" if run.stopped == "done" and of == "new" else "fill"
-        self.ledger.step(self.number, {"kind": done, "of": of, "written": run.written, "lacking": lacking,
-                                       "missing": len(run.left_out.missing), "stopped": run.stopped,
-                                       "without_text": len(run.left_out.without_text)})  # fmt: skip
-        return run.backfilled(self.state.fingerprint(of), lacking)
+        changed = made is None or made > self.started
+        return Filling(_CollectionFill(self, of, changed=changed, noted=True), source, **options).run()
 
     def _check_source(self, source: VectorSource, side: ModelSide) -> None:
         record = self.entry.record
         model = record.new if side == "new" else record.old
-        check_model(source, model, side, attached="collection", ranked=" without curvature")
+        check_source(source, model.fingerprint, model.dim, of=f"the {side} model")
 
     def index(self) -> None:
         """Build the index over the new vectors as the one over the old ones is, beside reads and writes."""
@@ -341,8 +329,9 @@ class CollectionAttachment:
     def _pass(self, side: ModelSide, source: VectorSource | None) -> SideComparison:
         """Bring a side up to date as far as that is possible, and return what is left to do; embed only by a source."""
         if source is not None:
-            self._check_source(source, side)
-            return _Filling(self, source, side, {}).run()
+            fill = _CollectionFill(self, side)
+            Filling(fill, source).run()
+            return fill.found
         found = self._compare()
         self._tidy(found)
         return self._compare() if found.leftovers else found
@@ -525,76 +514,90 @@ class StoredVectors:
         return points_of(self, there, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-class _Filling(Run):
-    """Passes of one run: compare, remove what was deleted, fill what lacks; and again, until nothing is due."""
+class _Rows(NamedTuple):
+    """Items of the side that vectors are made from."""
+
+    rows: list[CollectionRow]
+
+    @property
+    def ids(self) -> list[str]:
+        return [row.id for row in self.rows]
+
+    def select(self, rows: Sequence[int]) -> _Rows:
+        return _Rows([self.rows[row] for row in rows])
+
+
+class _CollectionFill(Fillable[_Rows]):
+    """One side of a collection; every pass compares both sides and removes what the application deleted.
+
+    Args:
+        attachment: To both sides.
+        of: The side.
+        changed: Whether items count that were filled before and have changed since.
+        noted: Whether beginning and end are noted in the ledger.
+    """
+
+    batch = AT_ONCE
 
     def __init__(
-        self,
-        attachment: CollectionAttachment,
-        source: VectorSource,
-        of: ModelSide,
-        options: FillOptions,
-        *,
-        changed: bool = True,
+        self, attachment: CollectionAttachment, of: ModelSide, *, changed: bool = True, noted: bool = False
     ) -> None:
-        super().__init__(source, of, options, batch=AT_ONCE, items="items")
-        self.at, self.changed, self.rest = attachment, changed, 0.0
-        self.measured = Pace(attachment.dim) if options.get("batch") is None else None
+        self.at, self.side, self.changed, self.noted = attachment, of, changed, noted
+        self.found = SideComparison(of)
+        self.stale = True  # whether the comparison no longer tells what is there
+        self.wanted: list[str] = []
+        self.pace, self.taken, self.since = Pace(attachment.dim), 0, 0.0
 
-    def run(self) -> SideComparison:
-        """Return what the last comparison found."""
-        for _ in range(PASSES):
-            found, embedded = self.at._compare(), self.embedded
-            wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
-            self.total, self.left_out = self.written + len(wanted), LeftOut(self.source)
-            self.at._tidy(found)
-            while wanted and self.at.state.writes == found.writes:
-                size = self.measured.rows if self.measured else self.batch
-                ids, wanted = wanted[:size], wanted[size:]
-                began = time.monotonic()
-                if not self._fill(ids, found):
-                    return self.at._compare()
-                if self.measured:
-                    self.measured.took(len(ids), time.monotonic() - began)
-            if not wanted and self.embedded == embedded and not found.leftovers:
-                return found
-        return self.at._compare()
+    def begin(self, source: VectorSource) -> None:
+        self.at._check_source(source, self.side)
+        self.generation = self.at.state.fingerprint(self.side)
+        if self.noted:
+            self.at.ledger.step(self.at.number, {"kind": "fill", "of": self.side})
 
-    def _fill(self, ids: Sequence[str], found: SideComparison) -> bool:
-        """Fill items, and return whether to go on."""
-        left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
-        self.pace(self.embedded, self.rest)
-        if not self.in_time():
-            return False
-        other = OTHER[self.side]
-        rows = {row.id: row for row in self.at.engine.fetch(other, ids[:left]) if row.vector is not None}
-        try:
-            with self.at.holding(other, rows):
-                made = self.source.embed(list(rows)) if rows else None
-        except BudgetError:
-            self.stopped = "budget"
-            return False
-        if made is not None and len(made):
-            self._check_made(made, rows)
-            self.embedded += len(made)
-            began = time.monotonic()
-            with self.at.ledger.alone(self.at.number):
-                self.written += self._write(made, rows, found)
-            self.rest = rest_after(time.monotonic() - began, self.share)
-        self.left_out.add(rows.keys() - set(() if made is None else made.ids))
-        self.tell()
-        if left < len(ids):
-            self.stopped = "budget"
-        return left == len(ids)
+    def begin_pass(self) -> None:
+        self.found = self.at._compare()
+        self.wanted = [one for one in self.found.lacking(self.side) if self.changed or one not in self.found.changed]
+        self.total = self.written + len(self.wanted)
+        self.again = self.stale = self.found.leftovers
+        self.taken = 0
+        self.at._tidy(self.found)
 
-    def _write(self, made: EmbeddingSet, rows: Mapping[str, CollectionRow], found: SideComparison) -> int:
+    def next(self, limit: int) -> _Rows | None:
+        self._measure()
+        while self.wanted and self.at.state.writes == self.found.writes:
+            ids = self.wanted[:limit]
+            found = {row.id: row for row in self.at.engine.fetch(OTHER[self.side], ids) if row.vector is not None}
+            self.wanted, self.taken = self.wanted[limit:], len(ids)
+            if found:
+                return _Rows([found[one] for one in ids if one in found])
+        if self.wanted:  # another process declared the other side: the next comparison knows better
+            self.again = self.stale = True
+        return None
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        if self.taken:
+            self.pace.took(self.taken, now - self.since)
+        self.batch, self.since = self.pace.rows, now
+
+    def embed(self, source: VectorSource, batch: _Rows) -> EmbeddingSet:
+        with self.at.holding(OTHER[self.side], {row.id: row for row in batch.rows}):
+            return source.embed(batch.ids)
+
+    def write(self, batch: _Rows, made: EmbeddingSet, start: int) -> int:
+        self.stale = True
+        with self.at.ledger.alone(self.at.number):
+            if self.at.state.writes == self.found.writes:
+                self.written += self._write(batch.rows, made)
+        return len(made)
+
+    def _write(self, rows: Sequence[CollectionRow], made: EmbeddingSet) -> int:
         """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
-        engine, ledger, number, other = self.at.engine, self.at.ledger, self.at.number, OTHER[self.side]
-        if self.at.state.writes != found.writes:
-            return 0
-        vectors = dict(zip(made.ids, made.vectors, strict=True))
-        now = {row.id: row.values for row in engine.fetch(other, list(vectors), vectors=False)}
-        put = [replace(rows[one], vector=vectors[one]) for one in vectors if now.get(one) == rows[one].values]
+        engine, ledger, number, found = self.at.engine, self.at.ledger, self.at.number, self.found
+        other = OTHER[self.side]
+        now = {row.id: row.values for row in engine.fetch(other, list(made.ids), vectors=False)}
+        pairs = zip(rows, made.vectors, strict=True)
+        put = [replace(row, vector=vector) for row, vector in pairs if now.get(row.id) == row.values]
         truth = self.side == found.writes  # what the application writes is overwritten by nothing else
         if truth:
             own = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
@@ -607,15 +610,15 @@ class _Filling(Run):
             there = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}
             engine.remove(self.side, [row.id for row in put if row.id not in there])
         read = {row.id: row for row in engine.fetch(self.side, [row.id for row in put])}
-        pairs = {
+        agreed = {
             row.id: self._pair(row.digest, back.digest)
             for row in put
             if (back := read.get(row.id)) is not None
             and back.digest is not None
             and not (truth and self._rewritten(row, back))
         }  # fmt: skip
-        ledger.keep(number, pairs)
-        return len(pairs)
+        ledger.keep(number, agreed)
+        return len(agreed)
 
     def _rewritten(self, put: CollectionRow, there: CollectionRow) -> bool:
         """Return whether a row is another one than was put there."""
@@ -628,12 +631,18 @@ class _Filling(Run):
     def _pair(self, other: bytes | None, own: bytes | None) -> DigestPair:
         return DigestPair(other, own) if self.side == "new" else DigestPair(own, other)
 
-    def _check_made(self, made: EmbeddingSet, asked: Mapping[str, CollectionRow]) -> None:
-        strangers = [one for one in made.ids if one not in asked]
-        if strangers:
-            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
-        if (made.fingerprint, made.form) != (self.source.fingerprint, "points"):
-            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
+    def lacking(self) -> int:
+        if self.stale:
+            self.found, self.stale = self.at._compare(), False
+        return len(self.found.lacking(self.side))
+
+    def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
+        if self.noted:
+            done = "filled" if stopped == "done" and self.side == "new" else "fill"
+            self.at.ledger.step(self.at.number, {
+                "kind": done, "of": self.side, "written": self.written, "lacking": lacking, "stopped": stopped,
+                "missing": len(left_out.missing), "without_text": len(left_out.without_text),
+            })  # fmt: skip
 
 
 def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
