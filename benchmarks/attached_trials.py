@@ -1,6 +1,6 @@
 """Upgrades beside an application, whose operator, application and server are killed in random order.
 
-What is killed and what is compared is told in `tools/crash/attached.py`, of Milvus 2.3.5 in
+What is killed and what is compared is told in `tools/crash/attached.py`, of Milvus 2.3.5 and Chroma in
 `tools/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tools/crash/qdrant.py`. Each
 planted bug of these files has to be found, within as many kills as are given for it.
 
@@ -8,6 +8,7 @@ planted bug of these files has to be found, within as many kills as are given fo
     python benchmarks/attached_trials.py one_column --kills 1000  # …/attached_trials_one_column.txt
     python benchmarks/attached_trials.py partitioned --kills 1000 # …/attached_trials_partitioned.txt
     python benchmarks/attached_trials.py milvus --kills 200       # …/attached_trials_milvus.txt
+    python benchmarks/attached_trials.py chroma --kills 200       # …/attached_trials_chroma.txt
     python benchmarks/attached_trials.py qdrant --kills 400       # …/attached_trials_qdrant.txt
 
 After every round both the text and a JSON file beside it say what came of all rounds until then; with `--resume` the
@@ -33,8 +34,9 @@ from crash.server import Server
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-PLACES = (*attached.PLACES, "milvus", "qdrant")
-PACKAGES = {"milvus": ("pymilvus", "milvus"), "qdrant": ("qdrant-client",)}
+SERVERS = ("milvus", "chroma")
+PLACES = (*attached.PLACES, *SERVERS, "qdrant")
+PACKAGES = {"milvus": ("pymilvus", "milvus"), "chroma": ("chromadb",), "qdrant": ("qdrant-client",)}
 
 
 def told(tally: Tally) -> str:
@@ -52,10 +54,10 @@ def trials(
     place: str, kills: int, seed: int, bug: str | None = None, tell: Callable[[Tally], Any] = id, so_far: Any = None
 ) -> Tally:
     """Kill so often; stop at the first violation."""
-    if place == "milvus":
+    if place in SERVERS:
         from crash import collections  # which takes seconds, and every process of trials imports this file
 
-        return collections.trials(kills, seed, bug, tell, so_far)
+        return collections.trials(place, kills, seed, bug, tell, so_far)
     if place == "qdrant":
         from crash import qdrant
 
@@ -69,7 +71,7 @@ def trials(
 
 def bugs(place: str) -> Iterable[str]:
     """Return the names of those that are planted."""
-    if place == "milvus":
+    if place in SERVERS:
         from crash import collections
 
         return collections.BUGS

@@ -23,7 +23,7 @@ from crash.shop import NEW, OLD
 from limpet.attached.collections.opening import attach
 from limpet.engines.address import read_address
 from limpet.engines.chroma.collection import ChromaEngine
-from limpet.engines.chroma.service import connected
+from limpet.engines.chroma.service import Service, connected
 from limpet.engines.collection import Target
 from limpet.engines.source import needed, roles_of
 from limpet.engines.sources import open_source
@@ -135,6 +135,28 @@ def test_rows_that_are_deleted_meanwhile_hide_no_others(make: Callable[..., Any]
     collection.delete(IDS[:5])
     found += [row["id"] for row in rows_of(reading)]
     assert found == IDS
+
+
+def test_a_row_that_is_deleted_while_it_is_read_is_left_out(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chroma reads the vector after the rest, and answers with an error where it is gone."""
+    collection, url = make(rows=8)
+    send, answers, wrong = Service._send, [500, 500], "Error executing plan: Internal error: Error finding id"
+
+    def deleted(self: Service, method: str, path: str, *body: Any, **further: Any) -> Any:
+        if path.endswith("/get") and answers:
+            answers.pop()
+            collection.delete(IDS[2:3])
+            raise StoreError(f"Chroma answers 500: {wrong}.")
+        return send(self, method, path, *body, **further)
+
+    monkeypatch.setattr(Service, "_send", deleted)
+    assert [row["id"] for row in rows_of(open_source(url).batches(["id", "embedding"], 9))] == IDS[:2] + IDS[3:8]
+    assert answers == []
+    answers += [500] * 99
+    with pytest.raises(StoreError, match="finding"):
+        open_source(url)
 
 
 def test_what_cannot_be_is_refused_by_name(

@@ -1,4 +1,4 @@
-"""Upgrades of a collection of a real Milvus server that are killed at random, beside an application that goes on.
+"""Upgrades of a collection of a real server that are killed at random, beside an application that goes on.
 
 As in `crash.attached`: an operator's process takes steps, two processes of the application write rows of their own and
 log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
@@ -9,31 +9,24 @@ again and again, the whole collection that `current` names: each row has the vec
 makes of its text. After every few kills the applications stop, passes are made, and both collections are compared with
 what the applications remember. A round ends with `detach`, after which what serves holds exactly what they remember.
 
-`crash.qdrant` does the same in folders of Qdrant, with the steps and the planted bugs of this file.
+The servers are those of `crash.milvus` and `crash.chroma`. `crash.qdrant` does the same in folders of Qdrant, with the
+steps and the planted bugs of this file.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import random
-import socket
-import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
+from typing import Any, Protocol
 
-import psutil
-from pymilvus import MilvusClient, MilvusException
-
-from crash.applications import MilvusApplication
 from crash.attached import Memory, Tally, forking, remembered
-from crash.milvus_server import FOLDER, GATE, GUARDIAN
 from crash.shop import NEW, OLD, made_by, vector
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
@@ -50,100 +43,46 @@ VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
 
 
-class Service:
-    """A server of Milvus of one's own, which is killed and started again over what it keeps."""
+class Place(Protocol):
+    """A module that brings a service, and how an application reads and writes its rows."""
 
-    def __init__(self, folder: Path) -> None:
-        from milvus import MilvusServer
-
-        self._owner = server = MilvusServer(data_dir=str(folder), wait_for_started=False)  # gone, it would end it
-        server.start()
-        self._process: subprocess.Popen[bytes] = server.server_proc
-        started = psutil.Process(self._process.pid)
-        self._environment, self._folder = started.environ(), started.cwd()
-        self._health = f"http://127.0.0.1:{server.webservice_port}/healthz"
-        self._address = "127.0.0.1", int(server.listen_port)
-        self.url = f"http://127.0.0.1:{server.listen_port}"
-        self.start()
-
-    def start(self) -> None:
-        """Start it where it does not run, and wait until it answers."""
-        until = time.monotonic() + PATIENCE
-        while not self._answers():
-            assert time.monotonic() < until, "the server does not answer"
-            if self._process.poll() is not None:  # not by the package, which would look for other ports
-                self._process = subprocess.Popen(
-                    self._process.args, env=self._environment, cwd=self._folder, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-            time.sleep(0.05)
-
-    def _answers(self) -> bool:
-        with suppress(OSError), urlopen(self._health, timeout=10) as answer:
-            socket.create_connection(self._address, timeout=10).close()
-            return b"OK" in answer.read()
-        return False
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-        self._process.wait()
+    ERRORS: tuple[type[Exception], ...]
+    service: Callable[[], AbstractContextManager[Any]]
+    Client: Callable[[str], Any]
+    Application: Callable[[str, str], Any]
 
 
-@contextmanager
-def service() -> Iterator[Service]:
-    """Give a server; nobody else's can run meanwhile, since its etcd wants one and the same port."""
-    with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="limpet-milvus-trials-") as folder:
-        while True:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            FOLDER.mkdir(exist_ok=True)
-            guardian = GUARDIAN.open("w")
-            try:
-                fcntl.flock(guardian, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:  # it ends its server when nobody uses it, and needs the gate for that
-                guardian.close()
-                fcntl.flock(gate, fcntl.LOCK_UN)
-                time.sleep(0.5)
-        with guardian:
-            one = Service(Path(folder))
-            try:
-                yield one
-            finally:
-                one.kill()
+def place_of(name: str) -> Place:
+    """Return the place of a name."""
+    place: Place = import_module(f"crash.{name}")  # type: ignore[assignment]
+    return place
 
 
-def patiently(call: Callable[[], Any], *, while_: Callable[[], bool] = lambda: True) -> Any:
+def patiently(call: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Any:
     """Call until a server that was killed answers again."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
             return call()
-        except (MilvusException, GalleryError):
-            if time.monotonic() > until or not while_():
+        except errors + (GalleryError,):  # noqa: RUF005 - mypy knows of no tuple in a tuple
+            if time.monotonic() > until:
                 raise
             time.sleep(0.1)
 
 
-def rows_of(client: MilvusClient, collection: str) -> dict[int, Row]:
-    """Return all rows of a collection, as of this moment."""
-    found = client.query(collection, filter="key >= 0", output_fields=["*"], consistency_level="Strong")
-    return {row["key"]: row for row in found}
-
-
-def application(service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
+def application(place: str, service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
     """Write one's own rows into the collection that is to be written, until told to stop, and once more then."""
-    draw, own = random.Random(seed), remembered(log)
-    client = patiently(lambda: MilvusClient(service_url))
+    draw, own, it = random.Random(seed), remembered(log), place_of(place)
+    client = patiently(lambda: it.Client(service_url), it.ERRORS)
     with log.open("a", buffering=1) as told:
         stopping, done = False, 0
         while not stopping:
             stopping = stop.is_set()
             try:
                 act(client, url, draw, own, told, first)
-            except MilvusException:  # a server that died, or a connection to it
+            except it.ERRORS:  # a server that died, or a connection to it
                 stopping = False
-                client = patiently(lambda: MilvusClient(service_url))
+                client = patiently(lambda: it.Client(service_url), it.ERRORS)
             done += 1
             until = time.monotonic() + (REST if done % BURST == 0 else PAUSE)
             while time.monotonic() < until and not stop.is_set():  # killed in its wait(), it would stay locked
@@ -155,7 +94,7 @@ def first_of(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, first: int) -> None:
     """Add, change or delete a row, and again where it was declared meanwhile to be written elsewhere."""
     alive = own.alive()
     kind = draw.choice(["add", "change", "change", "delete"]) if alive else "add"
@@ -170,10 +109,10 @@ def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: 
         if after is None:
             only = row in own.settled and draw.random() < 0.5
             for one in [target] if only else [one.collection for one in everywhere(url)]:
-                client.delete(one, ids=[row])
+                client.delete(one, row)
         else:
             values = {"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}
-            client.upsert(target, [values])
+            client.put(target, values)
         target = current(url, for_="writes").collection
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
@@ -186,18 +125,18 @@ def source(it: CollectionAttachment, side: ModelSide) -> Any:
     return shop_source(it, side)  # type: ignore[arg-type]
 
 
-def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
+def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
     """Take random steps that are possible, for ever; the last one only goes on to the end."""
     if bug is not None:
         BUGS[bug]()
-    draw = random.Random(seed)
+    draw, passing = random.Random(seed), place_of(place).ERRORS
     while True:
         try:
             with attach(url, old=OLD, new=NEW) as it:
                 while not step(it, draw, log, last=last):
                     pass
                 return
-        except (LimpetError, MilvusException):
+        except passing + (LimpetError,):  # noqa: RUF005
             time.sleep(0.05)  # what is not possible yet, and servers that die
 
 
@@ -335,20 +274,20 @@ BUGS = {one.__name__: one for one in (
 class Watcher(threading.Thread):
     """Reads what serves, again and again."""
 
-    def __init__(self, url: str, service: Service, tally: Tally) -> None:
+    def __init__(self, url: str, place: Place, service: Any, tally: Tally) -> None:
         super().__init__(daemon=True)
-        self.url, self.service, self.tally, self.ended = url, service, tally, threading.Event()
+        self.url, self.place, self.service, self.tally, self.ended = url, place, service, tally, threading.Event()
 
     def run(self) -> None:
-        client: MilvusClient | None = None
+        client: Any = None
         while not self.ended.is_set():
             try:
-                client = client or MilvusClient(self.service.url)
+                client = client or self.place.Client(self.service.url)
                 serves = current(self.url).collection
                 side: ModelSide = "old" if serves == first_of(self.url) else "new"
-                self.tally.violations += wrong(rows_of(client, serves), side)
+                self.tally.violations += [f"watched: {one}" for one in wrong(client.rows(serves), side)]
                 self.tally.reads += 1
-            except (MilvusException, GalleryError):
+            except self.place.ERRORS + (GalleryError,):  # noqa: RUF005
                 client = None  # a server that died
             time.sleep(0.05)
 
@@ -358,7 +297,8 @@ def wrong(rows: dict[int, Row], side: ModelSide) -> list[str]:
     return [
         f"row {key} of {side} has a vector of {made_by(row['emb'])} and another text than '{row['text']}'"
         for key, row in rows.items()
-        if abs(vector(side, row["text"]) - row["emb"]).max() > 1e-5 or row["tags"] != [row["text"], key]
+        if abs(vector(side, row["text"]) - row["emb"]).max() > 1e-5
+        or list(map(str, row["tags"])) != [row["text"], str(key)]
     ]
 
 
@@ -366,6 +306,7 @@ class Round:
     """One upgrade of one collection.
 
     Args:
+        place: Its name.
         service: Of the collection.
         folder: For logs and the ledger.
         tally: Is told.
@@ -373,15 +314,16 @@ class Round:
         bug: Planted into the operator.
     """
 
-    def __init__(self, service: Service, folder: Path, tally: Tally, seed: int, bug: str | None = None) -> None:
-        self.service, self.folder, self.tally, self.bug = service, folder, tally, bug
+    def __init__(self, place: str, service: Any, folder: Path, tally: Tally, seed: int, bug: str | None = None) -> None:
+        self.name, self.service, self.folder, self.tally, self.bug = place, service, folder, tally, bug
+        self.place = place_of(place)
         self.draw, self.steps_log = random.Random(seed), folder / "steps"
-        self.shop = MilvusApplication(service.url.replace("http", "milvus"), str(folder / "ledger.db"))
+        self.shop = self.place.Application(service.url, str(folder / "ledger.db"))
         self.url = f"{self.shop.url}&text=text"
         for item in range(ROWS):
             self.shop.put(self.shop.first, item, f"item {item}", vector("old", f"item {item}").tolist())
         attach(self.url, old=OLD, new=NEW).close()
-        self.context = forking("crash.collections")
+        self.context = forking(f"crash.{place}")
         self.processes: dict[str, Any] = {}
         self.stop = self.context.Event()
 
@@ -393,11 +335,19 @@ class Round:
         """Start the operator, or the application of a number."""
         seed = self.draw.getrandbits(32)
         if name == "operator":
-            given: tuple[Any, ...] = (self.url, self.steps_log, seed, last, self.bug)
+            given: tuple[Any, ...] = (self.name, self.url, self.steps_log, seed, last, self.bug)
             process = self.context.Process(target=operator, args=given, daemon=True)
         else:
             number = int(name)
-            given = (self.service.url, self.url, self.logs()[number], 1_000_000 * (number + 1), seed, self.stop)
+            given = (
+                self.name,
+                self.service.url,
+                self.url,
+                self.logs()[number],
+                1_000_000 * (number + 1),
+                seed,
+                self.stop,
+            )
             process = self.context.Process(target=application, args=given, daemon=True)
         process.start()
         self.processes[name] = process
@@ -415,7 +365,7 @@ class Round:
 
     def run(self, kills: int) -> None:
         """Kill so often, then go on to the end and compare."""
-        watcher = Watcher(self.url, self.service, self.tally)
+        watcher = Watcher(self.url, self.place, self.service, self.tally)
         watcher.start()
         try:
             self.applications()
@@ -436,12 +386,11 @@ class Round:
             watcher.join()
             self.tally.steps.update(self.counts()[0])
             self.tally.writes += self.counts()[1]
-            self.shop.client = patiently(lambda: MilvusClient(self.service.url))
-            self.shop.close()
+            patiently(self.shop.close, self.place.ERRORS)
 
     def counts(self) -> tuple[list[str], int]:
         """Return the steps that came to an end, and how many writes were acknowledged."""
-        steps = self.steps_log.read_text().split() if self.steps_log.exists() else []
+        steps = self.steps_log.read_text().splitlines() if self.steps_log.exists() else []
         return steps, sum(log.read_text().count('"done"') for log in self.logs() if log.exists())
 
     def went_on(self, steps: int, writes: int) -> None:
@@ -495,13 +444,12 @@ class Round:
                 settle(it)
                 return {side: it.engine.target(side).collection for side in OTHER}
 
-        for side, collection in patiently(settled).items():
+        for side, collection in patiently(settled, self.place.ERRORS).items():
             self.compare(collection, side)
 
     def compare(self, collection: str, side: ModelSide) -> None:
         """Look for what was lost, is back, or was never written in a collection; the applications are stopped."""
-        client = patiently(lambda: MilvusClient(self.service.url))
-        found = patiently(lambda: rows_of(client, collection))
+        found = patiently(lambda: self.place.Client(self.service.url).rows(collection), self.place.ERRORS)
         titles = {key: row["text"] for key, row in found.items()}
         self.tally.violations += [*wrong(found, side), *differences(titles, side, self.logs())]
         self.tally.checks += 1
@@ -525,15 +473,20 @@ class Round:
 
 
 def trials(
-    kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None, so_far: Tally | None = None
+    place: str,
+    kills: int,
+    seed: int = 0,
+    bug: str | None = None,
+    told: Any = lambda tally: None,
+    so_far: Tally | None = None,
 ) -> Tally:
     """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
     tally = so_far or Tally()
     number = tally.rounds
-    with service() as one:
+    with place_of(place).service() as one:
         while tally.killed < kills and not tally.violations:
             with tempfile.TemporaryDirectory(prefix="limpet-trials-") as folder:
-                Round(one, Path(folder), tally, 1_000 * seed + number, bug).run(min(KILLS, kills - tally.killed))
+                Round(place, one, Path(folder), tally, 1_000 * seed + number, bug).run(min(KILLS, kills - tally.killed))
             told(tally)
             number += 1
     return tally

@@ -28,6 +28,7 @@ ID, EMBEDDING, DOCUMENT, URI = OWN = ("id", "embedding", "document", "uri")
 _INCLUDED = {EMBEDDING: "embeddings", DOCUMENT: "documents", URI: "uris", "metadata": "metadatas"}
 _EMPTY: Mapping[str, Any] = {EMBEDDING: None, DOCUMENT: None, URI: None, "metadata": {}}
 _TOKEN = "CHROMA_TOKEN"
+_ATTEMPTS, _GONE = 16, "Error finding id"
 _Item = TypeVar("_Item", str, "Record")
 
 
@@ -168,7 +169,7 @@ class Service:
 
         Pages by an offset would leave rows out where others are deleted meanwhile.
         """
-        found: list[str] = self._send("POST", f"/{collection['id']}/get", {"include": [], "where": where})["ids"]
+        found: list[str] = self._got(collection, {"include": [], "where": where})["ids"]
         return found
 
     def get(self, collection: Described, include: Sequence[str], ids: Sequence[str]) -> list[Record]:
@@ -181,12 +182,21 @@ class Service:
 
     def _some(self, collection: Described, include: Sequence[str], **asked: Any) -> list[Record]:
         plural = {name: _INCLUDED[name] for name in include}
-        found = self._send("POST", f"/{collection['id']}/get", {**asked, "include": list(plural.values())})
+        found = self._got(collection, {**asked, "include": list(plural.values())})
         columns = {name: found[one] for name, one in plural.items() if found[one] is not None}
         return [
             Record(one, **{name: column[row] or _EMPTY[name] for name, column in columns.items()})
             for row, one in enumerate(found["ids"])
         ]
+
+    def _got(self, collection: Described, asked: Mapping[str, Any], attempts: int = _ATTEMPTS) -> Any:
+        """Ask for rows, and again where one was deleted after its text was read and before its vector was."""
+        try:
+            return self._send("POST", f"/{collection['id']}/get", asked)
+        except StoreError as error:
+            if _GONE not in error.given or attempts == 1:
+                raise
+        return self._got(collection, asked, attempts - 1)
 
     def upsert(self, collection: Described, records: Sequence[Record]) -> None:
         """Write rows; of one that is there, metadata that is not named stays, and what is None of the others."""
