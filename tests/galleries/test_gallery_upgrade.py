@@ -205,6 +205,29 @@ def test_finish_counts_what_is_written_while_it_reads(started, embed, only_these
 
 
 @pytest.mark.parametrize("step", ["finish", "cancel"])
+def test_a_reader_of_the_commit_before_finds_what_is_removed(place, embed, asked, step) -> None:
+    with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as gallery:
+        gallery.add(embed("old", IDS))
+        gallery.start("declared:new", SPHERE)
+        gallery.upsert(embed("old", IDS), embed("new", IDS))
+        model = "new" if step == "cancel" else "old"
+        if step == "finish":
+            gallery.swap()
+        generation, form = (
+            gallery.state.made_by(f"declared:{model}").name,
+            SPHERE.index_form(asked(model).vectors, "query"),
+        )
+        before = gallery.store.pointer()
+        found = gallery.store.search(form, 5, generation=generation, at=before).ids
+        getattr(gallery, step)()
+        if gallery.store.kind == "postgresql":  # which keeps no history
+            with pytest.raises(GalleryError, match=f"no generation '{generation}'"):
+                gallery.store.search(form, 5, generation=generation, at=before)
+        else:
+            assert gallery.store.search(form, 5, generation=generation, at=before).ids == found
+
+
+@pytest.mark.parametrize("step", ["finish", "cancel"])
 def test_what_cannot_be_tidied_waits_for_gc(place, embed, only_these, step, monkeypatch) -> None:
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))
