@@ -686,10 +686,11 @@ class Gallery:
         return only_new
 
     def finish(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
-        """Keep the active generation alone, after a look at all its vectors; there is no way back.
+        """Check every vector of the active generation, then remove all other generations. This cannot be undone.
 
         Args:
-            allow_missing: Finish although items lack a new vector and are not found any more; how many is recorded.
+            allow_missing: Finish although items lack a new vector. No search finds them afterwards; their number is
+                logged.
             on_step: Told "done" and "total".
 
         Raises:
@@ -716,7 +717,7 @@ class Gallery:
         return check
 
     def cancel(self) -> None:
-        """Give up the started generation and remove its vectors; there is no way back.
+        """Remove the started generation with its vectors. This cannot be undone.
 
         Raises:
             UpgradeStateError: No upgrade is started, or it is swapped.

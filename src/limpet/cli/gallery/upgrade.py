@@ -147,12 +147,12 @@ def rollback(gallery: GalleryUrl) -> int:
 
 
 def finish(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
-    """Keep the vectors of the active model alone, if there is a right one for every item; the old ones are removed.
+    """Check every new vector, then remove the old ones. This cannot be undone.
 
-    Every vector of the active model is read first. There is no way back after that: `rollback` comes before.
+    Refused while an item has no valid new vector. Until then `rollback` makes the old model active again.
 
     Args:
-        allow_missing: Finish although items lack a new vector. They are not found any more; how many is logged.
+        allow_missing: Finish although items lack a new vector. No search finds them afterwards; their number is logged.
 
     Examples:
         limpet gallery finish live
@@ -169,7 +169,9 @@ def finish(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
 
 
 def cancel(gallery: GalleryUrl) -> int:
-    """Give up the new model and remove its vectors; the old model stays active.
+    """Remove the new vectors; the old model stays active. This cannot be undone.
+
+    Refused while items have no other vector. Once the new model is active, `rollback` comes first.
 
     Examples:
         limpet gallery cancel live
@@ -177,7 +179,7 @@ def cancel(gallery: GalleryUrl) -> int:
     with gallery.opened(WAIT) as it:
         before = it.state.started
         it.cancel()
-        console.print(f"{before} is given up and its vectors are removed; {it.state.active} stays active.")
+        console.print(f"Removed the vectors of {before}; {it.state.active} stays active.")
         return _tell(it, gallery, {"cancelled": before, "active": it.state.active})
 
 
