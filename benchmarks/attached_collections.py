@@ -35,7 +35,7 @@ ONCE = 1000
 
 def measure(url: str, dim: int, budget: int) -> dict[str, float]:
     """Attach, compare and fill; return seconds of the first comparison, and rows filled a second."""
-    from limpet.attached.collections.opening import attach
+    from limpet.attached.collections.opening import start
     from limpet.geometry import Hypersphere
     from limpet.upgrade.model import UpgradeModel
     from limpet.upgrade.vector_sources import CallableVectors
@@ -44,13 +44,13 @@ def measure(url: str, dim: int, budget: int) -> dict[str, float]:
     ready = draw.normal(size=(20_000, dim)).astype(np.float32)
     ready /= np.linalg.norm(ready, axis=1, keepdims=True)
     steps: list[tuple[float, int]] = []
-    with attach(url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:new", dim)) as it:
+    with start(url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:new", dim)) as it:
         began = time.monotonic()
         status = it.status()
         compared = time.monotonic() - began
         source = CallableVectors(lambda texts: ready[: len(texts)], "declared:new", Hypersphere(dim), it.texts)
         done = it.backfill(source, budget=budget, on_step=lambda step: steps.append((step["seconds"], step["written"])))
-        it.detach(abandon=True)
+        it.cancel(force=True)
     (first, before), (last, after) = steps[0], steps[-1]
     assert done.written == budget and status.lacking["new"] == status.items
     return {"rows": status.items, "compared": compared, "filled": (after - before) / (last - first)}

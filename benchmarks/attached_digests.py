@@ -21,7 +21,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from crash.server import Server
-from limpet.attached.postgres.attachment import attach
+from limpet.attached.postgres.attachment import start
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import CallableVectors
@@ -65,7 +65,7 @@ def main() -> None:
 
             before = seconds(write)
             old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", dim)
-            with attach(f"{url}&table=items&text=title", old=old, new=new) as it:
+            with start(f"{url}&table=items&text=title", old=old, new=new) as it:
                 source = CallableVectors(
                     lambda texts: draw.normal(size=(len(texts), dim)).astype(np.float32), new.fingerprint,
                     Hypersphere(dim), it.texts,

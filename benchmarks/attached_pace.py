@@ -32,7 +32,7 @@ from all_methods_tables import markdown
 from attached_tables import RESULTS, Ready, Run, configured_server
 from attached_tables_shop import DECLARED, PATIENCE, Table, fill, open_shop, vectors
 from crash.server import Server
-from limpet.attached.postgres.attachment import attach
+from limpet.attached.postgres.attachment import start
 from limpet.upgrade.model import UpgradeModel
 from machine import describe
 
@@ -108,7 +108,7 @@ def measure(server: Server, options: argparse.Namespace) -> list[str]:
     for number in range(options.turns):
         take_turns(number, [(f"{TWIN} of {BEFORE}", twin), (BEFORE, table)])
     old, new = (UpgradeModel(DECLARED[side], options.dim) for side in DECLARED)
-    with attach(f"{table.url}&table=items&text=title", old=old, new=new) as it:
+    with start(f"{table.url}&table=items&text=title", old=old, new=new) as it:
         ready = Ready(it, "new", found["new"])
 
         def fill_at(pace: str) -> None:

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from all_methods_tables import markdown
 from attached_tables import RESULTS, configured_server
 from crash.distance import Distance
-from limpet.attached.postgres.attachment import attach
+from limpet.attached.postgres.attachment import start
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
@@ -83,26 +83,26 @@ class Ready:
 
 
 def filled(url: str, dim: int, rows: int, seconds: float, most: int | None = None) -> float:
-    """Attach the table, fill it, and detach it; return rows a second, by the clock of whole batches."""
+    """Attach the table, fill it, and cancel; return rows a second, by the clock of whole batches."""
     StringArray.of([""])  # what is imported for it
     models = [UpgradeModel(one, dim) for one in (OLD, NEW)]
-    with attach(f"{url}&table=items&text=title&vector=emb", old=models[0], new=models[1]) as it:
+    with start(f"{url}&table=items&text=title&vector=emb", old=models[0], new=models[1]) as it:
         began = time.perf_counter()
         done = it.backfill(Ready(vectors(rows, dim)), seconds=seconds, batch=SIZE, budget=most)
         took = time.perf_counter() - began
-        it.detach()
+        it.cancel()
     return done.written / took
 
 
 def updated(connection: psycopg.Connection[Any], made: np.ndarray) -> float:
     """Give every row a vector by bare statements, and return rows a second."""
     began = time.perf_counter()
-    for start in range(0, len(made), SIZE):
-        part = made[start : start + SIZE]
+    for first in range(0, len(made), SIZE):
+        part = made[first : first + SIZE]
         connection.execute(
             "UPDATE bare SET fresh = d.made FROM unnest(%b::bigint[], %b::vector[]) AS d(id, made) "
             "WHERE bare.id = d.id",
-            [list(range(start, start + len(part))), list(part)],
+            [list(range(first, first + len(part))), list(part)],
         )
     return len(made) / (time.perf_counter() - began)
 

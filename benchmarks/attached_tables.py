@@ -56,7 +56,7 @@ from attached_tables_shop import (
     vectors,
 )
 from crash.server import Server
-from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment, start
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
@@ -253,7 +253,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     server.execute(f"DROP DATABASE {name}_copy")
     opened: list[PostgresAttachment] = []
     old, new = (UpgradeModel(DECLARED[side], dim) for side in DECLARED)
-    step("attach", lambda: opened.append(attach(url, old=old, new=new)))
+    step("start", lambda: opened.append(start(url, old=old, new=new)))
     with opened[0] as it, open_attachment(url) as other:
         ready: dict[ModelSide, Ready] = {side: Ready(it, side, found[side]) for side in DECLARED}
         part = list[Backfilled]()
@@ -290,9 +290,8 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
         run.step("clients write new vectors")
         filling.end()
         it.backfill(ready["new"])
-        step("complete", it.complete)
-        step("detach", it.detach)
-    stood["after detach"] = sizes(table)
+        step("finish", it.finish)
+    stood["after finish"] = sizes(table)
     run.step("after")
     told.ended.set()
     parts = [told.answers.get(timeout=PATIENCE) for _ in processes]

@@ -13,7 +13,7 @@ demands. Then a real PostgreSQL holds the table under an HNSW index as it comes,
 fifth at a time: in random order, as budgets would come to if rows had no order (each fifth by a source that knows these
 rows alone). After each, queries of both models search by the application's SQL: whether the first hit has the intent of
 the query, nDCG@10, and recall@10 of the index against an exact search of the same table in the same state. Then a
-rollback puts the old vectors back, and a detachment leaves them alone. For comparison, the same upgrade with a second
+rollback puts the old vectors back, and a cancellation leaves them alone. For comparison, the same upgrade with a second
 column and a second index.
 
 Writes same_column.json and same_column.md. Vectors are kept in runs/same_column.
@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from all_methods_tables import markdown
 from crash.server import Server
-from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.postgres.attachment import PostgresAttachment, start
 from limpet.data.datasets import data_root
 from limpet.data.sampling import class_counts, lowest_of_each_class
 from limpet.data.text_set import TextData, TextSet
@@ -214,7 +214,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
     look(0.0, "before")
     old, new = (UpgradeModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     opened: list[PostgresAttachment] = []
-    seconds["attach"] = timed(lambda: opened.append(attach(table.url, old=old, new=new, mixing=record)))
+    seconds["start"] = timed(lambda: opened.append(start(table.url, old=old, new=new, mixing=record)))
     with opened[0] as it:
         seconds["swap"], seconds["backfill"] = timed(it.swap), 0.0
         for step, rows in enumerate(np.array_split(order, STEPS), 1):
@@ -227,10 +227,10 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
         look(0.0, "rolled back")
         table.run("VACUUM items")
         look(0.0, "rolled back, after VACUUM")
-        seconds["detach"] = timed(it.detach)
-        look(0.0, "detached", quality=False)
+        seconds["cancel"] = timed(it.cancel)
+        look(0.0, "cancelled", quality=False)
     table.run("VACUUM FULL items")
-    look(0.0, "detached, after VACUUM FULL", quality=False)
+    look(0.0, "cancelled, after VACUUM FULL", quality=False)
     return {"curve": curve, "sizes": sizes, "seconds": seconds}
 
 
@@ -239,7 +239,7 @@ def two_columns(table: Table, *, tell: Callable[[str], None]) -> Record:
     made, sizes, seconds = table.made, {"before": table.size()}, {"index": table.build}
     old, new = (UpgradeModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     every = np.arange(len(made.rows["old"]))
-    with attach(table.url, old=old, new=new) as it:
+    with start(table.url, old=old, new=new) as it:
         steps: Mapping[str, Callable[[], object]] = {
             "backfill": lambda: it.backfill(Part(made.rows["new"], every)), "index anew": it.index, "swap": it.swap,
             "vacuum": lambda: table.run("VACUUM items"),

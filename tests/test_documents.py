@@ -240,7 +240,7 @@ def test_the_commands_for_a_table_of_ones_own(
         places = {"http://127.0.0.1:8000/v1": server.url, "postgresql://shop@db/shop?": f"{database}&"}
         lines = commands(page)
         assert [line[1] for line in lines] == [
-            "start", "start", "backfill", "index", "swap", "status", "rollback", "detach", "verify"
+            "start", "start", "backfill", "index", "swap", "status", "rollback", "cancel", "verify"
         ]  # fmt: skip
         for printed, real in places.items():
             lines = [[word.replace(printed, real) for word in line] for line in lines]

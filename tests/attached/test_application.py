@@ -119,7 +119,7 @@ def test_an_application_goes_on_throughout(writes: ModelSide, shop: Shop, how: d
         for one in applications:
             one.went_on()
 
-    it: PostgresAttachment = shop.attach(**how)
+    it: PostgresAttachment = shop.start(**how)
     fillers = Fillers(shop.url)
     with it:
         step(lambda: it.backfill(source(it), batch=8))
@@ -153,6 +153,6 @@ def test_an_application_goes_on_throughout(writes: ModelSide, shop: Shop, how: d
             assert [one.mixed for one in applications] == [[]] * len(applications)
         check(shop, applications, "old")
         it.declare_writes("old")
-        it.detach()
+        it.cancel()
     check(shop, applications, "old")
     assert shop.dump() == schema

@@ -27,7 +27,7 @@ from crash.applications import (
 )
 from crash.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import CollectionLedger
-from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
+from limpet.attached.collections.opening import current, everywhere, open_attachment, start
 from limpet.engines.chroma.service import Service
 from limpet.engines.sides import ModelSide
 from limpet.errors import UpgradeStateError
@@ -75,7 +75,7 @@ class Run:
         self.killed = 0
         for item in range(ITEMS):
             application.write(item, f"item {item}", "old")
-        self.attachment = self.surely(None, "attached", application.attach)
+        self.attachment = self.surely(None, "started", application.start)
 
     def surely(self, attachment: Any, phase: str, step: Callable[[], Any]) -> Any:
         """Do a step, and where the process is killed in it, once more by another one."""
@@ -132,23 +132,23 @@ class Killed(BaseException):
 def upgrade(run: Run) -> None:
     """The whole way: there, back, there again, and the end."""
     run.go_on()
-    run.step("backfill", "filled", source="new")
+    run.step("backfill", "started", source="new")
     run.go_on()
-    run.step("index", "indexed")
+    run.step("index", "started")
     run.check("old")
     run.step("swap", "swapped", source="new")
     run.check("new")
     run.go_on()
     run.step("backfill", "swapped", source="new")
     run.check("new")
-    run.step("rollback", "rolled back", source="old")
+    run.step("rollback", "started", source="old")
     run.check("old")
     run.go_on()
     run.step("swap", "swapped", source="new", writes="new")
     run.writes = "new"
     run.check("new")
     run.go_on()
-    run.step("rollback", "rolled back", source="old", writes="old")
+    run.step("rollback", "started", source="old", writes="old")
     run.writes = "old"
     run.check("old")
     run.go_on()
@@ -160,8 +160,7 @@ def upgrade(run: Run) -> None:
     assert (status.lacking["new"], status.empty, status.items) == (0, 0, len(run.application.twin))
     kinds = [event["kind"] for event in run.attachment.journal()]
     assert [kind for kind in kinds if kind in ("swap", "rollback")] == ["swap", "rollback"] * 2 + ["swap"]
-    run.step("complete", "completed")
-    run.surely(run.attachment, "detached", lambda: run.attachment.detach())
+    run.surely(run.attachment, "steady", lambda: run.attachment.finish())
     run.check("new")
     run.attachment.close()
 
@@ -351,7 +350,7 @@ def test_a_folder_that_is_opened_again_has_no_other_vectors(further: str, tmp_pa
     old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 384)
     made = draw.normal(size=(40, 384)).astype(np.float32)
     made /= np.linalg.norm(made, axis=1, keepdims=True)
-    with attach(url, old=old, new=new) as it:
+    with start(url, old=old, new=new) as it:
         it.backfill(CallableVectors(lambda ids: made[[*map(int, ids)]], "declared:new", Hypersphere(384)))
     for _ in range(3):
         with open_attachment(url) as it:
@@ -367,7 +366,7 @@ def test_everywhere_names_both_sides_and_what_is_written_last(application: Any) 
     it.declare_writes("new", application.source("new", it))
     assert everywhere(application.url) == ((new,) if alone else (old, new))
     it.declare_writes("old", application.source("old", it))
-    it.detach()
+    it.cancel()
     assert everywhere(application.url) == (old,)
     it.close()
 
@@ -474,13 +473,13 @@ def sweep(kind: str, place: Path, tmp_path: Path, faults: Faults, *, every: int)
 @pytest.mark.parametrize("application", LITE, indirect=True)
 def test_collections_are_not_swapped_while_an_item_lacks_a_vector(application: Any) -> None:
     application.write(0, "item 0", "old")
-    attachment = application.attach()
+    attachment = application.start()
     attachment.backfill(application.source("new", attachment), of="new")
     attachment.index()
     application.write(1, "item 1", "old")
     with pytest.raises(UpgradeStateError, match="1 items"):
         attachment.swap()
-    assert attachment.state.phase == "indexed"
+    assert attachment.state.phase == "started"
     attachment.swap(allow_missing=1)
     assert attachment.state.phase == "swapped"
     attachment.close()

@@ -59,7 +59,7 @@ class Upgrade:
         self.application, self.orders = application, orders
         for item in range(len(orders)):
             application.write(item, f"item {item}", "old")
-        self.it = application.attach()
+        self.it = application.start()
         self.new, self.old = source(self.it, "new"), source(self.it, "old")
         self.it.backfill(self.new)
         self.it.index()

@@ -15,7 +15,7 @@ from attached.test_tables import PARTS
 from crash.server import PATIENCE
 from crash.shop import GOODS, NEW, OLD, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres import attachment
-from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment, start
 from limpet.attached.postgres.indexes import index_name
 from limpet.attached.postgres.start import plan
 from limpet.attached.recognition import recognised
@@ -58,7 +58,7 @@ def test_a_vector_is_not_written_into_another_row_of_the_same_key(kind: str, sho
         for statement in KEYS[kind] if len(asked) == 1 else ():
             shop.execute(statement)
 
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it, told=write))
         turned(it)
         check(shop, "new")
@@ -74,7 +74,7 @@ def test_the_same_beside_the_table(kind: str, shop: Shop) -> None:
         for statement in KEYS[kind] if len(asked) == 1 else ():
             shop.execute(statement)
 
-    with shop.attach(aside=True) as it:
+    with shop.start(aside=True) as it:
         it.backfill(source(it, told=write))
         it.backfill(source(it))
         assert it.status().lacking["new"] == 0
@@ -87,7 +87,7 @@ def test_the_same_beside_the_table(kind: str, shop: Shop) -> None:
 def test_merges_replicas_and_savepoints(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(3)
     new = {text: written("new", text) for text in "abcde"}
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         turned(it)
         it.rollback(writes="new")
         shop.execute(
@@ -109,12 +109,12 @@ def test_merges_replicas_and_savepoints(shop: Shop, how: dict[str, Any]) -> None
         check(shop, "old")
         shop.execute("TRUNCATE shop.items")
         assert it.status().items == 0
-        it.detach()
+        it.cancel()
 
 
 def test_a_table_with_another_name(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(3)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.declare_writes("new")
         shop.execute("ALTER TABLE shop.items RENAME TO wares")
         shop.execute("INSERT INTO shop.wares (id, title, emb) VALUES (50, 'a', %s)", [written("new", "a")])
@@ -124,11 +124,11 @@ def test_a_table_with_another_name(shop: Shop, how: dict[str, Any]) -> None:
         turned(it)
         check(shop, "new", "shop.wares")
         assert it.place == "shop.wares.emb" and "'shop.wares'" in it.client_queries()[0][1]
-        with pytest.raises(GalleryError, match=r"no attachments that .* may mean; attached: shop.wares.emb"):
+        with pytest.raises(GalleryError, match=r"no upgrades that .* may mean; started: shop.wares.emb"):
             open_attachment(shop.url)  # another table has that name
         with open_attachment(shop.at("shop.wares")) as again:
             again.rollback()
-            again.detach()
+            again.cancel()
 
 
 @pytest.mark.parametrize("column", ["emb", "title", "added"])
@@ -137,7 +137,7 @@ def test_a_column_that_is_dropped_with_all_that_names_it_stops_no_application(
 ) -> None:
     shop.fill(3)
     added = "emb_limpet_kept" if how else "emb_limpet_new"
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         shop.execute(f"ALTER TABLE shop.items DROP COLUMN {added if column == 'added' else column} CASCADE")
         text = "price = 3" if column == "title" else "title = 'b'"
         shop.execute(f"UPDATE shop.items SET {text} WHERE id = 1")
@@ -145,20 +145,20 @@ def test_a_column_that_is_dropped_with_all_that_names_it_stops_no_application(
         assert "is gone" in it.verify().problems[0]
         with pytest.raises(GalleryError, match="is gone"):
             it.backfill(source(it))
-        it.detach(abandon=True)
+        it.cancel(force=True)
     assert "limpet" not in shop.dump()
 
 
 def test_the_extension_is_dropped(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(3)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it))
         shop.execute("DROP EXTENSION vector CASCADE")
         try:
-            for call in (it.status, it.detach, lambda: it.backfill(source(it))):
+            for call in (it.status, it.cancel, lambda: it.backfill(source(it))):
                 with pytest.raises(GalleryError, match="emb is gone"):
                     call()
-            it.detach(abandon=True)
+            it.cancel(force=True)
         finally:
             shop.execute("CREATE EXTENSION vector")
     assert "limpet" not in shop.dump()
@@ -195,7 +195,7 @@ def test_what_was_written_while_a_swap_waited_is_seen_at_any_isolation_level(
         return held(session, number, mode)
 
     wrote: list[int] = []
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         monkeypatch.setattr(attachment, "held", late)
@@ -212,7 +212,7 @@ def test_timeouts_of_the_application_end_no_step(
     settings("statement_timeout = '100ms'")
     settings("lock_timeout = '100ms'")
     settings("idle_in_transaction_session_timeout = '300ms'")
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it, told=lambda: time.sleep(0.4)))
         with psycopg.connect(shop.database) as client:
             client.execute("SET idle_in_transaction_session_timeout = 0")
@@ -223,7 +223,7 @@ def test_timeouts_of_the_application_end_no_step(
             later.join()
         it.swap()
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema
 
 
@@ -238,7 +238,7 @@ def test_a_lock_that_does_not_give_way_is_waited_for_no_longer_than_others(
         asked.append(statement)
         return whole(session, statement, *values)
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         with psycopg.connect(shop.database) as client:  # as VACUUM and CREATE INDEX CONCURRENTLY hold it
@@ -266,7 +266,7 @@ def test_nobody_waits_behind_a_swap_that_an_automatic_vacuum_hinders(shop: Shop)
                 looks.extend(count for (count,) in client.execute(hindered.encode()))
 
     watcher = threading.Thread(target=watch)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute(f"ALTER TABLE shop.items SET ({', '.join(f'autovacuum_vacuum_{one}' for one in slow)})")
@@ -312,7 +312,7 @@ def test_vectors_that_take_long_after_all_keep_no_writer_waiting(shop: Shop, mon
             while not written(2):
                 assert time.monotonic() < until, "a writer waits for the service"
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         write()
@@ -324,7 +324,7 @@ def test_vectors_that_take_long_after_all_keep_no_writer_waiting(shop: Shop, mon
 def test_what_was_bound_to_the_column_later_is_told_before_a_swap(shop: Shop) -> None:
     shop.fill(3)
     view = "CREATE VIEW shop.late AS SELECT id, emb FROM shop.items"
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute(view)
@@ -339,10 +339,10 @@ def test_what_was_bound_to_the_column_later_is_told_before_a_swap(shop: Shop) ->
         it.rollback()
 
 
-def test_indexes_that_are_built_while_somebody_else_detaches_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_that_are_built_while_somebody_else_cancels_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(3)
     schema = shop.dump()
-    with shop.attach() as it, shop.open() as other:
+    with shop.start() as it, shop.open() as other:
         it.backfill(source(it))
         alone = it._session.alone
         left: list[str] = []
@@ -350,11 +350,11 @@ def test_indexes_that_are_built_while_somebody_else_detaches_go(shop: Shop, monk
         def late(statement: str) -> None:
             if not left and "lacks_old" in statement:
                 left.append(statement)
-                other.detach()
+                other.cancel()
             alone(statement)
 
         monkeypatch.setattr(it._session, "alone", late)
-        with pytest.raises(GalleryError, match="was detached"):
+        with pytest.raises(GalleryError, match="was finished or cancelled"):
             it.index()
         assert left
     assert shop.dump() == schema
@@ -367,27 +367,27 @@ def test_partitions_whose_long_names_begin_alike_have_indexes_of_their_own(make_
         shop.execute("INSERT INTO shop.items (id, title, emb, shelf) VALUES (%s, %s, %s, %s)",
                      [row, f"item {row}", written("old", f"item {row}"), shelf])  # fmt: skip
     schema = shop.dump()
-    with shop.attach() as it:
+    with shop.start() as it:
         turned(it)
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema
     assert len({index_name("items_emb", "new", f"{begin}_{part}") for part in ("a", "b", "b1", "b2")}) == 4
 
 
-def test_one_of_two_columns_whose_names_end_alike_is_detached(shop: Shop) -> None:
+def test_one_of_two_columns_whose_names_end_alike_is_cancelled(shop: Shop) -> None:
     shop.execute("ALTER TABLE shop.items ADD COLUMN my_emb vector(8)")
     shop.fill(4)
     shop.execute("UPDATE shop.items SET my_emb = emb")
     places = [shop.at("shop.items", "text=title", f"vector={name}") for name in ("emb", "my_emb")]
-    with shop.attach(places[0]) as one, shop.attach(places[1]) as two:
+    with shop.start(places[0]) as one, shop.start(places[1]) as two:
         for it in (one, two):
             it.backfill(source(it))
             it.index()
-        one.detach()
+        one.cancel()
         two.swap()
         two.rollback()
-        two.detach()
+        two.cancel()
 
 
 SAID = """
@@ -406,16 +406,15 @@ def test_what_people_said_of_the_column_stays_said(shop: Shop, how: dict[str, An
     shop.execute(SAID)
     try:
         schema = shop.dump()
-        with shop.attach(**how) as it:
+        with shop.start(**how) as it:
             turned(it)
             it.rollback()
-            it.detach()
+            it.cancel()
         assert shop.dump() == schema
-        with shop.attach(**how) as it:
+        with shop.start(**how) as it:
             turned(it)
             it.declare_writes("new")
-            it.complete()
-            it.detach()
+            it.finish()
         assert shop.dump() == schema
     finally:
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
@@ -426,8 +425,8 @@ def test_a_role_that_may_not_read_the_ledger_is_told_how_it_may(shop: Shop) -> N
     shop.execute(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA shop TO {role}")
     url = shop.at("shop.items", user=role)
     try:
-        with shop.attach():
-            for call in (lambda: open_attachment(url), lambda: attach(url, old=OLD, new=NEW)):
+        with shop.start():
+            for call in (lambda: open_attachment(url), lambda: start(url, old=OLD, new=NEW)):
                 with pytest.raises(LastingStoreError, match=f"belongs to postgres.*role is {role}") as refused:
                     call()
                 assert refused.value.expected == f"GRANT postgres TO {role};"
@@ -453,7 +452,7 @@ def test_who_reads_a_table_reads_the_vectors_beside_it(hidden: bool, shop: Shop)
     try:
         found = plan(shop.url, old=OLD, new=NEW, aside=True)
         assert any("row-level security" in note for note in found.notes) == hidden
-        with shop.attach(aside=True) as it, psycopg.connect(shop.database.replace("postgres@", f"{role}@")) as client:
+        with shop.start(aside=True) as it, psycopg.connect(shop.database.replace("postgres@", f"{role}@")) as client:
             it.backfill(source(it))
             [(_, query)] = it.client_queries()
             query = query.replace("…", "id", 1).replace("…", "'[0,0,0,0,1,0,0,0]'")
@@ -463,7 +462,7 @@ def test_who_reads_a_table_reads_the_vectors_beside_it(hidden: bool, shop: Shop)
             else:
                 assert len(client.execute(query).fetchall()) == 2
             client.rollback()
-            it.detach()
+            it.cancel()
     finally:
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
@@ -474,7 +473,7 @@ def test_keys_that_are_lists_and_names_with_dots_and_signs(make_shop: Callable[.
                      '("Emb" vector_cosine_ops)')  # fmt: skip
     shop.execute("INSERT INTO shop.\"My.Order\" VALUES (ARRAY[1, 2], 'a', %s)", [written("old", "a")])
     schema = shop.dump()
-    with shop.attach(shop.at("shop.My.Order", "text=user"), **how) as it:
+    with shop.start(shop.at("shop.My.Order", "text=user"), **how) as it:
         it.declare_writes("new")
         shop.execute("INSERT INTO shop.\"My.Order\" VALUES (ARRAY[3], 'b', %s)", [written("new", "b")])
         it.backfill(source(it, "old"), of="old")
@@ -485,14 +484,14 @@ def test_keys_that_are_lists_and_names_with_dots_and_signs(make_shop: Callable[.
         query = it.client_queries()[0][1].replace("…", '"user"', 1).replace("…", "'[1,0,0,0,0,0,0,0]'")
         assert sorted(shop.execute(query)) == [("declared:new", "a"), ("declared:new", "b")]
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema
 
 
 def test_no_name_of_a_session_stands_for_what_triggers_mean(shop: Shop, how: dict[str, Any]) -> None:
     """Triggers run with the rights of whoever attached: what a session makes for itself must not be taken for ours."""
     shop.fill(2)
-    with shop.attach(**how), psycopg.connect(shop.database) as client:
+    with shop.start(**how), psycopg.connect(shop.database) as client:
         client.execute(
             "CREATE FUNCTION pg_temp.no(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'taken'; END $$"
         )
@@ -505,7 +504,7 @@ def test_no_name_of_a_session_stands_for_what_triggers_mean(shop: Shop, how: dic
 
 def test_triggers_that_are_switched_off_for_replicas_or_partitions_are_noticed(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(PARTS)
-    with shop.attach() as it:
+    with shop.start() as it:
         assert not it.verify().problems
         shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER; ALTER TABLE shop.items ENABLE TRIGGER USER")
         assert "switched off, if only where session_replication_role is replica" in it.verify().problems[0]
@@ -527,14 +526,14 @@ def test_applications_are_told_to_search_as_the_index_compares(
     operators: str, sign: str, make_shop: Callable[..., Shop]
 ) -> None:
     shop = make_shop(GOODS.replace("vector_cosine_ops", operators))
-    with shop.attach() as it:
+    with shop.start() as it:
         assert f'"emb" {sign} ' in it.client_queries()[0][1]
 
 
 def test_what_was_named_otherwise_at_the_start_is_told(shop: Shop) -> None:
-    with shop.attach():
+    with shop.start():
         with pytest.raises(UpgradeStateError, match="attached already, with other columns as texts: title"):
-            shop.attach(shop.at("shop.items", "text=price"))
+            shop.start(shop.at("shop.items", "text=price"))
         with pytest.raises(UpgradeStateError, match="attached already, for these models"):
             plan(shop.url, old=OLD, new=NEW)
 
@@ -546,7 +545,7 @@ def test_a_model_that_people_named_is_recognised_by_the_vectors_that_are_there(s
         return CallableVectors(lambda texts: np.stack([vector(side, text) for text in texts]), f"text:{64 * '1'}",
                                Hypersphere(8), it.texts)  # fmt: skip
 
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         turned(it)
         it.declare_writes("new")
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', %s)", [written("new", "a")])
@@ -554,12 +553,12 @@ def test_a_model_that_people_named_is_recognised_by_the_vectors_that_are_there(s
             recognised(named("new", it), it)
         it.rollback(recognised(named("old", it), it), writes="old")
         check(shop, "old")
-        it.detach()
+        it.cancel()
 
 
 def test_an_application_is_never_ended_for_a_circle_of_rows_beside(shop: Shop) -> None:
     shop.fill(16)
-    with shop.attach(aside=True) as it, psycopg.connect(shop.database) as app:
+    with shop.start(aside=True) as it, psycopg.connect(shop.database) as app:
         app.execute("UPDATE shop.items SET title = 'item 90' WHERE id = 9")
         filling = threading.Thread(target=lambda: it.backfill(source(it)))
         filling.start()

@@ -34,7 +34,7 @@ def test_model_of_agrees_within_a_statement_that_began_before_the_swap(kind: str
                 ).fetchall()
             )
 
-    with shop.attach() as it:
+    with shop.start() as it:
         shop.execute(FUNCTION.format(kind))
         it.backfill(source(it))
         it.index()
@@ -57,7 +57,7 @@ def test_model_of_agrees_within_a_statement_that_began_before_the_swap(kind: str
 def test_model_of_agrees_in_a_transaction_that_began_before_the_swap(shop: Shop) -> None:
     shop.fill(20)
     search = SEARCH.replace("q LIMIT", "%s::vector LIMIT")
-    with shop.attach() as it, psycopg.connect(shop.database) as connection:
+    with shop.start() as it, psycopg.connect(shop.database) as connection:
         it.backfill(source(it))
         it.index()
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

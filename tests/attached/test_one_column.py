@@ -22,14 +22,14 @@ SHARED: dict[str, Any] = {"mixing": evaluation()}
 
 def attached(shop: Shop, rows: int = 20) -> PostgresAttachment:
     shop.fill(rows)
-    return shop.attach(**SHARED)
+    return shop.start(**SHARED)
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:
     shop.execute("INSERT INTO shop.items VALUES (100, 'not embedded yet', NULL, NULL)")
     shop.fill(20)
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach(**SHARED) as it:
+    with shop.start(**SHARED) as it:
         assert (it.status().holding, it.status().lacking) == ({"old": 20, "new": 0}, {"old": 0, "new": 20})
         it.swap()  # before any row is filled: queries of the new model find old vectors
         assert shop.execute("SELECT limpet_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
@@ -40,21 +40,21 @@ def test_all_the_way_and_back(shop: Shop) -> None:
         assert "items_emb" in used_index(shop) and it.status().indexes == ()
         assert it.backfill(source(it)).lacking == 0 and it.state.phase == "swapped"
         assert set(shop.sides().values()) == {"new", None}
-        with pytest.raises(UpgradeStateError, match="detach"):
-            it.detach()
+        with pytest.raises(UpgradeStateError, match="Cannot cancel"):
+            it.cancel()
         it.rollback()
         assert set(shop.sides().values()) == {"old", None} and it.status().lacking == {"old": 0, "new": 0}
         it.swap()
         assert set(shop.sides().values()) == {"new", None}
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
 def test_the_new_vectors_stay(shop: Shop) -> None:
     shop.fill(5)
     schema = shop.dump()
-    with shop.attach(**SHARED) as it:
+    with shop.start(**SHARED) as it:
         it.backfill(source(it))
         with pytest.raises(UpgradeStateError, match="the index that is there serves"):
             it.index()
@@ -63,10 +63,9 @@ def test_the_new_vectors_stay(shop: Shop) -> None:
         shop.execute("SET limpet.writes_with = 'declared:old'; UPDATE shop.items SET emb = %s WHERE id = 2".replace(
             "%s", f"'{written('old', 'b')}'"))  # fmt: skip
         with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new model.*'2'"):
-            it.complete()
-        it.complete(allow_missing=1)
+            it.finish()
         it.backfill(source(it))
-        it.detach()
+        it.finish()
     assert set(shop.sides().values()) == {"new"} and shop.dump() == schema
 
 
@@ -80,10 +79,10 @@ def test_a_rollback_after_edits(shop: Shop) -> None:
         assert shop.sides() == {0: "old", 1: "new", 2: "old", 3: "old", 77: "new"} == shop.marks()
         assert (it.status().lacking["old"], it.status().holding) == (2, {"old": 3, "new": 2})
         with pytest.raises(UpgradeStateError, match=r"2 rows have no up-to-date vector of the old model"):
-            it.detach()
+            it.cancel()
         it.rollback(source(it, "old"))  # again, with what makes those that nobody kept
         assert set(shop.sides().values()) == {"old"} == set(shop.marks().values())
-        it.detach()
+        it.cancel()
 
 
 def test_rows_that_stay_without_a_vector(shop: Shop) -> None:
@@ -92,7 +91,7 @@ def test_rows_that_stay_without_a_vector(shop: Shop) -> None:
         it.swap(writes="new")
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (77, 'b', %s)", [written("new", "b")])
         it.rollback(writes="old")
-        it.detach(allow_missing=1)
+        it.cancel(allow_missing=1)
     assert shop.sides() == {0: "old", 1: "old", 2: "old", 77: None}  # no vector whose model nobody could tell
 
 
@@ -140,13 +139,13 @@ def test_partitions_and_a_key_of_two_columns(make_shop: Callable[..., Shop]) -> 
         shop.execute("INSERT INTO shop.items (id, title, emb, shelf) VALUES (%s, %s, %s, %s)",
                      [row, f"item {row}", written("old", f"item {row}"), shelf])  # fmt: skip
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach(**SHARED) as it:
+    with shop.start(**SHARED) as it:
         it.backfill(source(it), batch=4)
         shop.execute("UPDATE shop.items SET shelf = 'a' WHERE id = 1")  # a row moves: it is not written anew
         assert shop.marks()[1] == "new" and it.status().lacking == {"old": 0, "new": 0}
         shop.execute("UPDATE shop.items SET shelf = 'b' WHERE id = 1")
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -165,11 +164,11 @@ def test_what_is_bound_to_the_column_stays_bound(made: str, statement: str, make
     shop.fill(6)
     shop.execute(statement or "SELECT")
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach(**SHARED) as it:
+    with shop.start(**SHARED) as it:
         it.backfill(source(it))
         assert set(shop.sides().values()) == {"new"}
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -181,7 +180,7 @@ def test_a_model_that_is_not_compatible_is_refused(shop: Shop) -> None:
     with pytest.raises(
         GalleryError, match=r"(?s)may not be mixed: new queries on the old gallery differ.*Nothing was ch"
     ):
-        shop.attach(mixing=found)
+        shop.start(mixing=found)
     assert shop.dump() == schema
 
 
@@ -200,13 +199,13 @@ def test_a_report_of_something_else_is_refused(options: dict[str, Any], said: st
     shop.fill(2)
     schema = shop.dump()
     with pytest.raises(GalleryError, match=said):
-        shop.attach(**{**SHARED, **options})
+        shop.start(**{**SHARED, **options})
     assert shop.dump() == schema
 
 
 def test_an_attachment_of_another_kind_is_not_taken_for_it(shop: Shop) -> None:
-    with attached(shop), pytest.raises(UpgradeStateError, match="declared:new, in one column, attached"):
-        shop.attach()
+    with attached(shop), pytest.raises(UpgradeStateError, match="declared:new, in one column, started"):
+        shop.start()
 
 
 def test_what_is_wrong_is_seen(shop: Shop) -> None:
@@ -221,7 +220,7 @@ def test_what_is_wrong_is_seen(shop: Shop) -> None:
         shop.execute("ALTER TABLE shop.items DROP COLUMN title CASCADE")
         with pytest.raises(GalleryError, match="title is gone"):
             it.rollback()
-        it.detach(abandon=True)
+        it.cancel(force=True)
     assert {made_by(emb) for (emb,) in shop.execute("SELECT emb::text FROM shop.items")} == {"old"}
     assert "limpet" not in shop.dump()
 
@@ -244,7 +243,7 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
     schema = shop.dump()
     found = plan(shop.url, old=OLD, new=UpgradeModel("declared:new", 8), **SHARED)
     assert shop.dump() == schema and not found.lacking and not found.refusals
-    assert list(found.steps) == ["start", "rollback", "detach"]
+    assert list(found.steps) == ["start", "rollback", "cancel"]
     assert not any("CREATE ON SCHEMA" in right.statement for right in found.rights)
     for statements in found.steps.values():
         for statement in statements:

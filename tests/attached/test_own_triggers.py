@@ -54,7 +54,7 @@ def test_a_text_changed_by_the_statement_that_fills_it_is_filled_again(shop: Sho
     shop.fill(4)
     shop.execute("UPDATE shop.items SET title = title || '  '")
     shop.execute(CHANGED.format("NEW.title := trim(NEW.title);", "BEFORE UPDATE"))
-    with shop.attach(fire_triggers=True, **how) as it:
+    with shop.start(fire_triggers=True, **how) as it:
         it.backfill(source(it), batch=2)
         it.backfill(source(it, "old"), of="old")
         assert current_are_of_the_text(it) == {"old": {0, 1, 2, 3}, "new": {0, 1, 2, 3}}
@@ -63,7 +63,7 @@ def test_a_text_changed_by_the_statement_that_fills_it_is_filled_again(shop: Sho
 def test_a_text_changed_by_every_statement_is_never_taken_for_filled(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(4)
     shop.execute(CHANGED.format("NEW.title := NEW.title || '!';", "BEFORE UPDATE"))
-    with shop.attach(fire_triggers=True, **how) as it:
+    with shop.start(fire_triggers=True, **how) as it:
         assert it.backfill(source(it)).lacking == 4
         assert current_are_of_the_text(it) == {"old": set(), "new": set()}
 
@@ -71,7 +71,7 @@ def test_a_text_changed_by_every_statement_is_never_taken_for_filled(shop: Shop,
 def test_rows_written_by_a_trigger_that_filling_fires_are_the_applications(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(2)
     shop.execute("INSERT INTO shop.items SELECT id + 1000, title, price, emb FROM shop.items")
-    with shop.attach(fire_triggers=True, **how) as it:
+    with shop.start(fire_triggers=True, **how) as it:
         it.backfill(source(it))
         added = f"INSERT INTO shop.items (id, title, emb) VALUES (NEW.id + 5000, 'c', '{written('old', 'c')}') " \
                 "ON CONFLICT DO NOTHING;"  # fmt: skip
@@ -89,7 +89,7 @@ def test_rows_written_by_a_trigger_that_a_move_fires_are_the_applications(shop: 
     shop.fill(2)
     shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (1500, 'b', %s)", [written("old", "b")])
     shop.execute(CHANGED.format(BESIDE, "AFTER UPDATE"))
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         insert(shop, 500, "five")
         assert shop.execute("SELECT title FROM shop.items WHERE id = 1500") == [("beside five",)]
@@ -104,7 +104,7 @@ def test_a_text_changed_while_a_vector_is_moved_is_filled_again(make_shop: Calla
     ):
         shop = make_shop()
         shop.fill(2)
-        with shop.attach() as it:
+        with shop.start() as it:
             it.backfill(source(it))
             shop.execute(CHANGED.format(said, when))
             insert(shop, 500, "five")
@@ -122,7 +122,7 @@ def test_a_text_changed_while_a_vector_is_moved_is_filled_again(make_shop: Calla
     "CREATE RULE keep AS ON UPDATE TO shop.items DO INSTEAD NOTHING",
 ])  # fmt: skip
 def test_rows_that_nobody_may_change_hold_no_vector_of_the_other_model(made: str, shop: Shop) -> None:
-    with shop.attach():
+    with shop.start():
         shop.execute(made)
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be moved out of emb"):
             shop.execute("SET limpet.writes_with = 'declared:new'; INSERT INTO shop.items (id, title, emb) "
@@ -136,7 +136,7 @@ def test_new_row_whose_key_a_trigger_changes_holds_no_vector_of_the_other_model(
         "UPDATE shop.items SET id = id + 100 WHERE id = NEW.id; END IF; RETURN NULL; END$$; "
         "CREATE TRIGGER renumbered AFTER INSERT ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.renumbered()"
     )
-    with shop.attach() as it:
+    with shop.start() as it:
         shop.execute("SET limpet.writes_with = 'declared:new'; INSERT INTO shop.items (id, title, emb) "
                      f"VALUES (1, 'item 1', '{written('new', 'item 1')}')")  # fmt: skip
         assert shop.sides() == {101: None} and it.status().lacking == {"old": 1, "new": 0}
@@ -146,7 +146,7 @@ def test_new_row_whose_key_a_trigger_changes_holds_no_vector_of_the_other_model(
 
 def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop: Shop) -> None:
     shop.fill(100)
-    with shop.attach(fire_triggers=True) as it:
+    with shop.start(fire_triggers=True) as it:
         shop.execute("CREATE FUNCTION shop.late() RETURNS trigger LANGUAGE plpgsql AS "
                      "'BEGIN IF NEW.id = 40 THEN RAISE EXCEPTION $$late$$; END IF; RETURN NULL; END'; "
                      "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.items DEFERRABLE INITIALLY DEFERRED "
@@ -162,7 +162,7 @@ def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, sho
     shop.fill(100)
     aside = layout == "aside"
     with (
-        shop.attach(**LAYOUTS[layout][1], fire_triggers=not aside) as it,
+        shop.start(**LAYOUTS[layout][1], fire_triggers=not aside) as it,
         shop.open() as beside,
         ThreadPoolExecutor() as pool,
     ):

@@ -14,7 +14,7 @@ from crash.distance import Distance
 from crash.server import Server
 from crash.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from limpet.attached.postgres import attachment, filling
-from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.postgres.attachment import PostgresAttachment, start
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.postgres.session import Session
 from limpet.engines.postgres.table_address import read_table_address
@@ -46,13 +46,13 @@ def test_all_the_way_and_back(shop: Shop) -> None:
     shop.fill(20)
     shop.execute("INSERT INTO shop.items VALUES (100, 'not embedded yet', NULL, NULL)")
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach() as it:
-        assert (it.state.phase, it.status().lacking, it.status().empty) == ("attached", {"old": 0, "new": 20}, 1)
-        with pytest.raises(UpgradeStateError, match="Cannot swap: the attachment is attached"):
+    with shop.start() as it:
+        assert (it.state.phase, it.status().lacking, it.status().empty) == ("started", {"old": 0, "new": 20}, 1)
+        with pytest.raises(UpgradeStateError, match="Cannot swap: not every row was given a new vector"):
             it.swap()
         done = it.backfill(source(it), batch=7)
         assert (done.written, done.lacking, done.missing) == (20, 0, 0)
-        assert it.state.phase == "filled" and set(shop.sides().values()) == {"old", None}
+        assert it.state.filled and set(shop.sides().values()) == {"old", None}
         it.index()
         assert [one.built for one in it.status().indexes] == [True] * 3
         it.swap()
@@ -62,7 +62,7 @@ def test_all_the_way_and_back(shop: Shop) -> None:
         assert set(shop.sides().values()) == {"old", None}
         it.swap()
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -78,10 +78,10 @@ def test_rows_without_text_are_counted_and_keep_no_other_row_from_its_vector(
     shop.fill(20)
     for row, text in BLANK.items():
         shop.execute(f"UPDATE shop.items SET title = {text} WHERE id = {row}")
-    with shop.attach(aside=aside, **how) as it:
+    with shop.start(aside=aside, **how) as it:
         done = it.backfill(source(it), batch=4)
         assert (done.written, done.without_text, done.missing, done.stopped) == (16, 4, 0, "done")
-        assert done.without_text_ids == ("3", "4", "5", "6") and it.state.phase == "filled"
+        assert done.without_text_ids == ("3", "4", "5", "6") and it.state.filled
         assert (it.status().lacking["new"], it.status().without_text) == (4, {"old": 0, "new": 4})
         shop.execute("UPDATE shop.items SET title = 'item 3', emb = %s WHERE id = 3", [written("old", "item 3")])
         assert it.backfill(source(it)).written == 1
@@ -93,23 +93,23 @@ def test_rows_without_text_are_counted_and_keep_no_other_row_from_its_vector(
             it.swap(source(it), allow_missing=3)
 
 
-@pytest.mark.parametrize("abandon", [False, True])
-def test_queries_that_ask_for_the_model_go_on_after_the_last_detach(abandon: bool, shop: Shop) -> None:
+@pytest.mark.parametrize("force", [False, True])
+def test_queries_that_ask_for_the_model_go_on_after_the_last_end(force: bool, shop: Shop) -> None:
     shop.fill(3)
     schema = shop.dump()
     search = "SELECT limpet_attached.model_of('shop.items', 'emb') AS model, id FROM shop.items ORDER BY id LIMIT 1"
-    with shop.attach() as it:
+    with shop.start() as it:
         shop.execute(f"CREATE FUNCTION shop.search() RETURNS record LANGUAGE sql AS $${search}$$")
-        it.detach(abandon=abandon)
+        it.cancel(force=force)
         [note] = it.notes
     assert shop.execute(search) == [(None, 0)] and shop.execute("SELECT shop.search()::text") == [("(,0)",)]
-    with shop.attach() as it:  # and it begins again
+    with shop.start() as it:  # and it begins again
         assert shop.execute(search) == [("declared:old", 0)]
-        it.detach()
+        it.cancel()
     shop.execute(f"DROP FUNCTION shop.search(); {note.partition('any more: ')[2]}")
     assert shop.dump() == schema
     assert shop.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
-    with shop.attach() as it:
+    with shop.start() as it:
         assert it.notes == ()
 
 
@@ -119,17 +119,17 @@ def test_two_columns_of_one_table(shop: Shop) -> None:
     shop.execute("UPDATE shop.items SET two = emb")
     schema, rows = shop.dump(), shop.contents()
     places = [shop.at("shop.items", "text=title", f"vector={name}") for name in ("emb", "two")]
-    with shop.attach(places[0]) as one, shop.attach(places[1]) as two:
+    with shop.start(places[0]) as one, shop.start(places[1]) as two:
         for it in (one, two):
             it.backfill(source(it))
             it.index()
             it.swap()
             it.rollback()
-        one.detach()
-        assert (two.state.phase, [index.built for index in two.status().indexes]) == ("rolled back", [True] * 2)
+        one.cancel()
+        assert (two.state.phase, [index.built for index in two.status().indexes]) == ("started", [True] * 2)
         two.swap()
         two.rollback()
-        two.detach()
+        two.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -146,7 +146,7 @@ def test_vectors_of_the_last_moment_are_made_while_others_read_and_write(shop: S
                 f"INSERT INTO shop.items (id, title, emb) VALUES ({10 + len(wrote)}, 'a', '{written('old', 'a')}')"
             )
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute("UPDATE shop.items SET title = 'b' WHERE id = 2")
@@ -165,20 +165,20 @@ def test_an_application_that_writes_faster_than_vectors_are_made(shop: Shop, mon
     def write() -> None:
         shop.execute("UPDATE shop.items SET emb = emb, title = title || 'a' WHERE id = 1")
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         write()
         with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new.*: '1'") as refused:
             it.swap(source(it, told=write))
-        assert "let it pause" in refused.value.to_do and it.state.phase == "indexed"
-        it.swap(source(it, told=lambda: write() if it.state.phase == "indexed" else None), allow_missing=1)
+        assert "let it pause" in refused.value.to_do and it.state.phase == "started"
+        it.swap(source(it, told=lambda: write() if it.state.phase == "started" else None), allow_missing=1)
         assert it.status().lacking["new"] == 0, "filled after the swap"
 
 
 def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute(
@@ -196,7 +196,7 @@ def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pyte
                 it.swap()
         finally:
             shop.execute("DROP EVENT TRIGGER slow")
-        assert it.state.phase == "indexed" and set(shop.sides().values()) == {"old"}
+        assert it.state.phase == "started" and set(shop.sides().values()) == {"old"}
         it.swap()
 
 
@@ -210,7 +210,7 @@ def test_writers_wait_for_the_rows_of_the_last_moment_where_vectors_are_made_qui
         except psycopg.errors.LockNotAvailable:
             waited.extend(title for (title,) in shop.execute("SELECT title FROM shop.items WHERE id = 1"))
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         write()
@@ -233,7 +233,7 @@ def test_rows_that_a_source_does_not_have_hold_a_swap_up_once(shop: Shop) -> Non
             asked.append(list(ids))
             return self.whole.embed([one for one in ids if one != "1"])
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute("UPDATE shop.items SET title = title || 'a' WHERE id IN (1, 2)")
@@ -251,7 +251,7 @@ def test_few_statements_are_sent_while_everybody_waits_for_a_swap(shop: Shop, mo
         sent.append(statement)
         return whole(self, statement, *rest, **options)
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         monkeypatch.setattr(Session, "rows", noted)
@@ -270,7 +270,7 @@ def test_few_rows_are_written_while_everybody_waits_for_a_swap(shop: Shop, monke
         return whole(*arguments)
 
     monkeypatch.setattr(attachment, "write_batch", noted)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         shop.execute("UPDATE shop.items SET title = title || 'a' WHERE id < 60")
@@ -289,7 +289,7 @@ def test_a_backfill_far_from_the_server_takes_few_round_trips_and_large_transact
         sizes.append(len(arguments[-1]))
         return whole(*arguments)
 
-    with attach(far.url(shop.name) + "&table=shop.items&text=title", old=OLD, new=NEW, **how) as it:
+    with start(far.url(shop.name) + "&table=shop.items&text=title", old=OLD, new=NEW, **how) as it:
         made = Ready(it, rows)
         began = far.round_trips
         it.backfill(made, budget=0)
@@ -336,9 +336,9 @@ def test_a_server_that_dies_in_the_middle(mortal_server: Server) -> None:
             mortal_server.kill()
             threading.Timer(0.2, mortal_server.start).start()
 
-    with shop.attach() as it:
+    with shop.start() as it:
         done = it.backfill(source(it, told=die), batch=5)
-        assert (done.lacking, it.status().lacking["new"], it.state.phase) == (0, 0, "filled")
+        assert (done.lacking, it.status().lacking["new"], it.state.filled) == (0, 0, True)
         it.index()
         mortal_server.kill()
         mortal_server.start()
@@ -348,19 +348,19 @@ def test_a_server_that_dies_in_the_middle(mortal_server: Server) -> None:
     assert set(shop.sides().values()) == {"new"}
 
 
-def test_a_swapped_table_that_lost_a_column_can_be_abandoned(shop: Shop, how: dict[str, Any]) -> None:
+def test_a_swapped_table_that_lost_a_column_can_be_cancelled(shop: Shop, how: dict[str, Any]) -> None:
     """No other step is possible any more; the vectors that serve stay."""
     shop.fill(2)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it))
         indexed(it)
         it.swap(writes="new")
-        with pytest.raises(UpgradeStateError, match="the attachment is swapped"):
-            it.detach(abandon=True)
+        with pytest.raises(UpgradeStateError, match="the upgrade is swapped"):
+            it.cancel(force=True)
         shop.execute("ALTER TABLE shop.items DROP COLUMN title CASCADE")
         with pytest.raises(GalleryError, match="title is gone"):
             it.rollback()
-        it.detach(abandon=True)
+        it.cancel(force=True)
     assert shop.sides() == {0: "new", 1: "new"}
     names = shop.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'shop.items'::regclass AND attnum > 0 "
                          "AND NOT attisdropped ORDER BY attname")  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from crash.server import Server
 from crash.shop import GOODS, NEW, OLD, Shop, source, written
-from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment, start
 from limpet.attached.postgres.start import plan
 from limpet.errors import (
     ConfigError,
@@ -83,7 +83,7 @@ def test_tables_that_cannot_be_attached(name: str, shop: Shop) -> None:
     shop.execute(statement)
     schema = shop.dump()
     with pytest.raises(kind, match=said) as refused:
-        shop.attach(shop.at(table))
+        shop.start(shop.at(table))
     assert isinstance(refused.value, ConfigError) or "Nothing was changed" in refused.value.intact
     assert shop.dump() == schema
 
@@ -91,26 +91,26 @@ def test_tables_that_cannot_be_attached(name: str, shop: Shop) -> None:
 def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
     shop.fill(2)
     with pytest.raises(ConfigError, match="have the dimension 8, those of declared:old 16"):
-        shop.attach(old=UpgradeModel("declared:old", 16))
-    with shop.attach() as it:
+        shop.start(old=UpgradeModel("declared:old", 16))
+    with shop.start() as it:
         with pytest.raises(DataError, match="vectors of declared:old"):
             it.backfill(source(it, "old"))
-        with pytest.raises(UpgradeStateError, match="attached already: from declared:old to declared:new, attached"):
-            shop.attach(new=UpgradeModel("declared:third", 8))
-        with shop.attach() as again:
+        with pytest.raises(UpgradeStateError, match="attached already: from declared:old to declared:new, started"):
+            shop.start(new=UpgradeModel("declared:third", 8))
+        with shop.start() as again:
             assert again.number == it.number
         with pytest.raises(ConfigError, match="no table 'items'"):  # not the one of the same name in another schema
-            shop.attach(shop.at("items"))
+            shop.start(shop.at("items"))
 
 
 def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(self: PostgresAttachment) -> None:
         raise StoreError("The database fails.")
 
-    shop.attach().close()
+    shop.start().close()
     monkeypatch.setattr(PostgresAttachment, "_entry", lost)
     kept: list[StoreError] = []  # with its traceback, which holds what was open
-    for opened in (shop.attach, shop.open):
+    for opened in (shop.start, shop.open):
         with pytest.raises(StoreError, match="The database fails") as refused:
             opened()
         kept.append(refused.value)
@@ -127,7 +127,7 @@ def test_standbys_are_told_apart(shop: Shop, postgres_server: Server, tmp_path: 
     standby = Server(original=postgres_server)
     try:
         with pytest.raises(GalleryError, match="standby"):
-            attach(f"{standby.url(shop.name)}&table=shop.items", old=OLD, new=NEW)
+            start(f"{standby.url(shop.name)}&table=shop.items", old=OLD, new=NEW)
     finally:
         standby.stop()
 
@@ -140,8 +140,8 @@ def test_rights_that_are_lacking_are_named(shop: Shop) -> None:
         found = []
         for _ in range(8):  # each statement that is printed gives what it says, until nothing is lacking
             try:
-                with attach(url, old=OLD, new=NEW) as it:
-                    it.detach()
+                with start(url, old=OLD, new=NEW) as it:
+                    it.cancel()
                 break
             except LastingStoreError as error:
                 found += error.expected.split("; ")
@@ -167,11 +167,11 @@ def test_rows_that_are_hidden(shop: Shop) -> None:
         url = shop.at("shop.items", "text=title", user=role)
         shop.execute("ALTER TABLE shop.items FORCE ROW LEVEL SECURITY")
         with pytest.raises(GalleryError, match="row-level security hides rows"):
-            attach(url, old=OLD, new=NEW)
+            start(url, old=OLD, new=NEW)
         shop.execute("ALTER TABLE shop.items NO FORCE ROW LEVEL SECURITY")
-        with attach(url, old=OLD, new=NEW) as it:
+        with start(url, old=OLD, new=NEW) as it:
             assert it.backfill(source(it)).written == 8
-            it.detach()
+            it.cancel()
     finally:
         shop.execute(f"ALTER TABLE shop.items OWNER TO postgres; DROP OWNED BY {role}; DROP ROLE {role}")
 
@@ -186,7 +186,7 @@ def test_rows_that_are_hidden_from_who_may_not_alter_the_table(shop: Shop) -> No
     shop.fill(8)
     try:
         with pytest.raises(GalleryError, match="row-level security hides rows") as refused:
-            attach(shop.at("shop.items", user=role), old=OLD, new=NEW, aside=True)
+            start(shop.at("shop.items", user=role), old=OLD, new=NEW, aside=True)
         assert "--aside" not in refused.value.to_do
     finally:
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
@@ -196,18 +196,18 @@ def test_a_publication_of_other_columns_hinders_nothing(shop: Shop) -> None:
     shop.execute("CREATE PUBLICATION out FOR TABLE shop.items (id, title)")
     shop.fill(2)
     schema = shop.dump()
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         it.swap()
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema
 
 
 def attached(shop: Shop) -> PostgresAttachment:
     shop.fill(10)
-    it = shop.attach()
+    it = shop.start()
     it.backfill(source(it), budget=5)
     return it
 
@@ -225,11 +225,11 @@ def attached(shop: Shop) -> PostgresAttachment:
 def test_a_table_that_changed_meanwhile(change: str, said: str, shop: Shop) -> None:
     with attached(shop) as it:
         shop.execute(change)
-        for call in (it.status, it.index, it.detach, lambda: it.backfill(source(it))):
+        for call in (it.status, it.index, it.cancel, lambda: it.backfill(source(it))):
             with pytest.raises(GalleryError, match=said):
                 call()
         assert it.verify().problems
-        it.detach(abandon=True)
+        it.cancel(force=True)
     assert shop.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'limpet_attached'::regnamespace") == [
         ("model_of",)
     ]
@@ -251,47 +251,47 @@ def test_what_triggers_need_is_not_dropped_by_accident(shop: Shop) -> None:
         it.index()
         it.swap()
         it.rollback(allow_missing=3)
-        it.detach()
+        it.cancel()
     assert "limpet" not in shop.dump()
 
 
-def test_detached_in_the_middle_of_a_backfill(shop: Shop) -> None:
+def test_cancelled_in_the_middle_of_a_backfill(shop: Shop) -> None:
     shop.fill(50)
     rows = shop.contents()
-    with shop.attach() as it, shop.open() as other:
+    with shop.start() as it, shop.open() as other:
 
         def leave() -> None:
             if not left:
                 left.append(1)
-                other.detach()
+                other.cancel()
 
         left: list[int] = []
-        with pytest.raises(GalleryError, match="was detached"):
+        with pytest.raises(GalleryError, match="was finished or cancelled"):
             it.backfill(source(it, told=leave), batch=10)
-        with pytest.raises(GalleryError, match="was detached"):
+        with pytest.raises(GalleryError, match="was finished or cancelled"):
             it.status()
     assert shop.contents() == rows
-    with pytest.raises(GalleryError, match="no attachments"):
+    with pytest.raises(GalleryError, match="no upgrades"):
         open_attachment(shop.url)
 
 
 def test_nobody_waits_behind_a_lock_that_is_not_to_be_had(shop: Shop) -> None:
     shop.fill(5)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         with psycopg.connect(shop.database) as reader:
             reader.execute("SELECT count(*) FROM shop.items")  # and its transaction stays open
             with pytest.raises(LockedError, match="in use by a long transaction"):
                 it.swap(attempts=2)
-            assert it.state.phase == "indexed" and set(shop.sides().values()) == {"old"}
+            assert it.state.phase == "started" and set(shop.sides().values()) == {"old"}
         it.swap()
     assert set(shop.sides().values()) == {"new"}
 
 
 def test_rollbacks_name_rows_without_an_old_vector(shop: Shop) -> None:
     shop.fill(5)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         it.swap(writes="new")
@@ -301,9 +301,9 @@ def test_rollbacks_name_rows_without_an_old_vector(shop: Shop) -> None:
         it.rollback(allow_missing=1, writes="old")
         assert shop.sides()[77] is None
         with pytest.raises(UpgradeStateError, match="77"):
-            it.detach()
+            it.cancel()
         it.backfill(source(it, "old"), of="old")
-        it.detach()
+        it.cancel()
     assert set(shop.sides().values()) == {"old"}
 
 
@@ -311,7 +311,7 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
     schema = shop.dump()
     found = plan(shop.url, old=OLD, new=NEW)
     assert shop.dump() == schema and not found.lacking and not found.refusals
-    for step in ("start", "index", "swap", "rollback", "detach"):  # what is printed can be run as it is, but the ledger
+    for step in ("start", "index", "swap", "rollback", "cancel"):  # what is printed can be run as it is, but the ledger
         for statement in found.steps[step]:
             shop.execute(statement)
     shop.execute("DROP SCHEMA limpet_attached CASCADE")
@@ -322,7 +322,7 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
 
 def test_wide_vectors_are_of_half_precision(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(GOODS)
-    with shop.attach(new=UpgradeModel("declared:wide", 3072)):
+    with shop.start(new=UpgradeModel("declared:wide", 3072)):
         [(kind,)] = shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = "
                                  "'emb_limpet_new'")  # fmt: skip
         assert kind == "halfvec(3072)"
@@ -341,7 +341,7 @@ def test_no_application_is_ended_by_a_swap(shop: Shop) -> None:
             errors.append(error)
 
     with (
-        shop.attach() as it,
+        shop.start() as it,
         psycopg.connect(shop.database) as client,
         psycopg.connect(shop.database, autocommit=True) as watch,
     ):

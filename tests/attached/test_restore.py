@@ -20,13 +20,13 @@ from crash.shop import GOODS, Shop, indexed, source, written
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
 from limpet.errors import GalleryError
 
-PHASES = "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"
-FEWER = {"one column": {"indexed"}, "aside": {"swapped", "rolled back", "completed"}}
+STAGES = "started", "filling", "filled", "indexed", "swapped", "turned back"
+FEWER = {"one column": {"indexed"}, "aside": {"swapped", "turned back"}}
 CASES = [
-    (layout, phase)
+    (layout, stage)
     for layout in LAYOUTS
-    for phase in PHASES
-    if phase not in FEWER.get(layout.removesuffix(" of partitions"), ())
+    for stage in STAGES
+    if stage not in FEWER.get(layout.removesuffix(" of partitions"), ())
 ]
 ROWS = 6
 
@@ -84,38 +84,35 @@ def insert(shop: Shop, row: int, title: str, model: Any, table: str = "shop.item
     shop.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})", [row, title, written(model, title)])
 
 
-def brought(it: PostgresAttachment, phase: str) -> None:
-    """Bring an attachment into a phase."""
-    if phase == "attached":
+def brought(it: PostgresAttachment, stage: str) -> None:
+    """Take the steps of an upgrade up to one."""
+    if stage == "started":
         return
     it.backfill(source(it), budget=2, batch=2)
-    if phase == "filling":
+    if stage == "filling":
         return
     it.backfill(source(it))
-    if phase == "filled":
+    if stage == "filled":
         return
     indexed(it)
-    if phase == "indexed":
+    if stage == "indexed":
         return
     it.swap(writes="new")
-    if phase == "rolled back":
+    if stage == "turned back":
         it.rollback(source(it, "old"), writes="old")
-    elif phase == "completed":
-        it.complete()
 
 
-@pytest.mark.parametrize(("layout", "phase"), CASES)
+@pytest.mark.parametrize(("layout", "stage"), CASES)
 def test_an_upgrade_goes_on_after_a_restore(
-    layout: str, phase: str, make_shop: Callable[..., Shop], copies: Copies
+    layout: str, stage: str, make_shop: Callable[..., Shop], copies: Copies
 ) -> None:
     made, how = LAYOUTS[layout]
     shop = filled_shop(make_shop(), made)
     schema = copies.restore(shop).dump()
-    with shop.attach(**how) as it:
-        brought(it, phase)
-        assert it.state.phase == phase
-        serving = it.state.fingerprint(it.state.serving)
-        writes = it.state.writes
+    with shop.start(**how) as it:
+        brought(it, stage)
+        state = it.state
+        serving, writes = state.fingerprint(state.serving), state.writes
         other = copies.restore(shop)
     asked = "SELECT limpet_attached.model_of('shop.items', 'emb')"
     assert other.execute(asked) == [(serving,)]
@@ -125,7 +122,7 @@ def test_an_upgrade_goes_on_after_a_restore(
     with open_attachment(other.url) as it:
         [note] = it.notes
         assert "restored from a dump" in note and "shop.items" in note
-        assert it.state.phase == phase and other.execute(asked) == [(serving,)]
+        assert it.state == state and other.execute(asked) == [(serving,)]
         assert it.status().lacking[lacking] >= 2
         assert not [one for one in it.verify().problems if "replaced rows" not in one]
         assert it.journal()[-1]["kind"] == "restored"
@@ -134,14 +131,14 @@ def test_an_upgrade_goes_on_after_a_restore(
         aside = not it.state.swappable
         it.backfill(source(it))
         if not aside:
-            if it.state.phase not in ("swapped", "completed"):
+            if it.state.phase == "started":
                 indexed(it)
                 it.swap(source(it), writes="new")
             assert set(other.sides().values()) == {"new"} and it.status().lacking["new"] == 0
             it.rollback(source(it, "old"), writes="old")
             assert other.execute(asked) == [("declared:old",)]
         assert set(other.sides().values()) == {"old"} and len(other.sides()) == ROWS + 1
-        it.detach()
+        it.cancel()
     assert other.dump() == schema
     titles = dict(other.execute("SELECT id, title FROM shop.items"))
     assert titles == {0: "b", ROWS: "a"} | {row: f"item {row}" for row in range(1, ROWS)}
@@ -151,14 +148,14 @@ def test_pgvector_in_a_schema_of_its_own(shop: Shop, copies: Copies) -> None:
     shop.fill(3)
     shop.execute("CREATE SCHEMA extensions; ALTER EXTENSION vector SET SCHEMA extensions")
     try:
-        with shop.attach() as it:
+        with shop.start() as it:
             brought(it, "swapped")
             other = copies.restore(shop)
         with open_attachment(other.url) as it:
             other.execute("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("new", "a")])
             assert it.status().lacking == {"old": 1, "new": 0}
             it.rollback(source(it, "old"), writes="old")
-            it.detach()
+            it.cancel()
     finally:
         shop.execute("ALTER EXTENSION vector SET SCHEMA public; DROP SCHEMA extensions")
 
@@ -166,7 +163,7 @@ def test_pgvector_in_a_schema_of_its_own(shop: Shop, copies: Copies) -> None:
 def test_roles_write_after_a_restore_as_before(people: People, copies: Copies) -> None:
     shop = people.shop
     people.own()
-    with shop.attach():
+    with shop.start():
         other = copies.restore(shop)
     people = people.at(other)
     insert_as(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
@@ -179,7 +176,7 @@ def test_roles_write_after_a_restore_as_before(people: People, copies: Copies) -
 def test_a_restore_without_owners_and_rights_opens_nothing(people: People, copies: Copies) -> None:
     shop = people.shop
     people.own()
-    with shop.attach():
+    with shop.start():
         other = copies.restore(shop, how=("--no-owner", "--no-privileges"))
     people = people.at(other)
     assert reached(people, people.stranger) == set()
@@ -193,17 +190,17 @@ def test_two_attachments_of_a_database(shop: Shop, copies: Copies) -> None:
                  "INSERT INTO shop.words SELECT id, title, 1, emb FROM shop.items; "
                  "ALTER TABLE shop.words DROP COLUMN gone")  # fmt: skip
     schema = shop.dump()
-    with shop.attach() as one, shop.attach(shop.at("shop.words", "text=title")) as two:
+    with shop.start() as one, shop.start(shop.at("shop.words", "text=title")) as two:
         brought(one, "swapped")
         brought(two, "filled")
         other = copies.restore(shop)
-    for table, phase, serving in (("items", "swapped", "new"), ("words", "filled", "old")):
+    for table, phase, serving in (("items", "swapped", "new"), ("words", "started", "old")):
         assert other.execute(f"SELECT limpet_attached.model_of('shop.{table}', 'emb')") == [(f"declared:{serving}",)]
         with open_attachment(other.at(f"shop.{table}")) as it:
             assert it.state.phase == phase
             if phase == "swapped":
                 it.rollback(writes="old")
-            it.detach()
+            it.cancel()
     assert other.dump() == schema
 
 
@@ -219,17 +216,17 @@ def test_a_number_of_another_table_means_nothing(how: dict[str, Any], shop: Shop
     """The table is gone when the dump is made, which leaves its number, and that is another table's afterwards."""
     shop.fill(3)
     shop.execute(ORDERS)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         brought(it, "filled")
         shop.execute("DROP TABLE shop.items")
         other = copies.restore(shop)
     other.execute("UPDATE limpet_attached.attachments SET relation = 'shop.orders'::regclass")
     before, rows = other.dump(), other.contents("shop.orders")
     with open_attachment(other.url) as it:
-        for call in (it.status, it.index, lambda: it.backfill(source(it)), it.detach, lambda: it.declare_writes("new")):
+        for call in (it.status, it.index, lambda: it.backfill(source(it)), it.cancel, lambda: it.declare_writes("new")):
             with pytest.raises(GalleryError, match="restored from a dump, and not the table"):
                 call()
-        it.detach(abandon=True)
+        it.cancel(force=True)
     assert other.contents("shop.orders") == rows
     assert [line for line in before.splitlines() if "orders" in line] == [
         line for line in other.dump().splitlines() if "orders" in line
@@ -238,7 +235,7 @@ def test_a_number_of_another_table_means_nothing(how: dict[str, Any], shop: Shop
 
 def test_the_schema_alone_is_of_no_table(shop: Shop, copies: Copies) -> None:
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.start() as it:
         brought(it, "swapped")
     nothing = copies.restore(shop, "--schema=limpet_attached", fails=True)
     assert nothing.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
@@ -248,20 +245,20 @@ def test_the_schema_alone_is_of_no_table(shop: Shop, copies: Copies) -> None:
     schema, rows = other.dump(), other.contents()
     copies.restore(shop, "--schema=limpet_attached", into=other)
     with open_attachment(other.url) as it:
-        for call in (it.status, it.rollback, it.complete):
+        for call in (it.status, it.rollback, it.finish):
             with pytest.raises(GalleryError, match="and not the table"):
                 call()
         with pytest.raises(GalleryError, match="and not the table"):
-            other.attach()
-        it.detach(abandon=True)
+            other.start()
+        it.cancel(force=True)
     assert other.contents() == rows and other.dump() == schema
-    other.attach().close()
+    other.start().close()
 
 
 @pytest.mark.parametrize("phase", ["filled", "swapped"])
 def test_a_table_alone_is_told_with_what_removes_the_rest(phase: str, shop: Shop, copies: Copies) -> None:
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.start() as it:
         brought(it, "indexed")
         if phase == "swapped":
             it.swap(writes="new")
@@ -271,25 +268,25 @@ def test_a_table_alone_is_told_with_what_removes_the_rest(phase: str, shop: Shop
     _run("pg_dump", "-Fc", "-f", dump, "--table=shop.items", shop.database)
     _run("pg_restore", "-d", other.database, dump, fails=True)  # its triggers, whose functions are not there
     serving = other.sides()
-    for opened in (lambda: open_attachment(other.url), other.attach):
+    for opened in (lambda: open_attachment(other.url), other.start):
         with pytest.raises(GalleryError, match="columns of an attachment that the ledger does not know") as refused:
             opened()
     statement = refused.value.given.partition("leaves the vectors that serve: ")[2].removesuffix(".")
     other.execute(statement)
     assert other.sides() == serving and "limpet" not in other.dump().replace("items_emb_limpet_new", "")
-    other.attach().close()
+    other.start().close()
 
 
 def test_a_copy_of_the_table_is_not_taken_for_it(shop: Shop, copies: Copies) -> None:
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.start() as it:
         brought(it, "filled")
         shop.execute("CREATE TABLE shop.copy (LIKE shop.items INCLUDING ALL)")
         shop.execute("ALTER TABLE shop.items RENAME TO wares")
         other = copies.restore(shop)
     with open_attachment(other.at("shop.wares")) as it:
         assert it.status().lacking == {"old": 0, "new": 0} and it.place == "shop.wares.emb"
-        it.detach()
+        it.cancel()
     assert other.execute("SELECT count(*) FROM pg_attribute WHERE attrelid = 'shop.copy'::regclass AND attname LIKE "
                          "'%limpet%' AND NOT attisdropped") == [(2,)]  # fmt: skip
 
@@ -313,7 +310,7 @@ def plant(people: People) -> None:
 def test_a_planted_comment_is_not_believed(left: str, aside_of: str, people: People, copies: Copies) -> None:
     shop = people.shop
     people.own()
-    with shop.attach(**LAYOUTS[aside_of][1]) as it:
+    with shop.start(**LAYOUTS[aside_of][1]) as it:
         without_triggers(it, people)
         plant(people)
         if left != "both tables":
@@ -329,18 +326,18 @@ def test_a_planted_comment_is_not_believed(left: str, aside_of: str, people: Peo
             assert it.place == "shop.items.emb"
             it.declare_writes("old")  # makes the triggers again
             assert it.verify().problems == ()
-            it.detach()
+            it.cancel()
         else:
             with pytest.raises(GalleryError, match="and not the table") as refused:
                 it.status()
             assert people.owner in refused.value.expected
-            it.detach(abandon=True)
+            it.cancel(force=True)
     assert other.execute(planted) == before
 
 
 def test_a_restored_table_without_triggers_may_belong_to_who_restored_it(people: People, copies: Copies) -> None:
     people.own()
-    with people.shop.attach() as it:
+    with people.shop.start() as it:
         without_triggers(it, people)
         other = copies.restore(people.shop, how=("--no-owner",))
     with open_attachment(other.url) as it:
@@ -348,7 +345,7 @@ def test_a_restored_table_without_triggers_may_belong_to_who_restored_it(people:
 
 
 def test_a_later_owner_of_the_table_is_written_down(people: People, copies: Copies) -> None:
-    with people.shop.attach() as it:
+    with people.shop.start() as it:
         people.own()
         it.declare_writes("old")
         without_triggers(it, people)
@@ -359,21 +356,12 @@ def test_a_later_owner_of_the_table_is_written_down(people: People, copies: Copi
 
 def test_the_mark_of_a_table_is_demanded(shop: Shop) -> None:
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.start() as it:
         shop.execute("COMMENT ON COLUMN shop.items.emb_limpet_mark IS NULL")
         with pytest.raises(GalleryError, match="by which the table is known, is gone") as refused:
-            it.detach()
+            it.cancel()
         shop.execute(refused.value.expected)
-        it.detach()
-
-
-def test_an_abandoned_upgrade_that_was_completed_leaves_the_new_vectors(shop: Shop) -> None:
-    shop.fill(3)
-    with shop.attach() as it:
-        brought(it, "completed")
-        it.detach(abandon=True)
-    assert set(shop.sides().values()) == {"new"}
-    assert "emb_limpet" not in shop.dump().replace("items_emb_limpet_new", "")
+        it.cancel()
 
 
 @pytest.mark.parametrize("layout", ["two columns", "one column"])
@@ -381,7 +369,7 @@ def test_a_dump_beside_an_application_that_writes(layout: str, shop: Shop, copie
     """A dump is of one moment, whatever is written, filled and turned over beside it."""
     shop.fill(40)
     applications = [Application(shop, seed) for seed in range(2)]
-    with shop.attach(**LAYOUTS[layout][1]) as it:
+    with shop.start(**LAYOUTS[layout][1]) as it:
         for one in applications:
             one.start()
         fillers = Fillers(shop.url)
@@ -407,6 +395,6 @@ def test_a_dump_beside_an_application_that_writes(layout: str, shop: Shop, copie
                 if it.state.shared or it.state.serving != side:
                     turn(source(it, side))
                 check(other, [], side)
-            it.detach()
+            it.cancel()
         check(other, [], "old")
         assert dict(other.execute("SELECT id, title FROM shop.items")) == titles and len(titles) >= 40

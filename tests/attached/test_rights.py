@@ -96,7 +96,7 @@ def laid_out(request: pytest.FixtureRequest, people: People) -> Iterator[Postgre
         people.shop.execute(f"ALTER DEFAULT PRIVILEGES GRANT ALL ON {kind} TO PUBLIC, {people.stranger}")
     try:
         insert(people, "postgres", "0", "item 0", "old")
-        with people.shop.attach(**how) as it:
+        with people.shop.start(**how) as it:
             it.backfill(source(it))
             yield it
     finally:
@@ -235,7 +235,7 @@ def test_triggers_of_the_owner_have_its_rights_alone(people: People) -> None:
                 "CREATE FUNCTION shop.see() RETURNS trigger LANGUAGE plpgsql AS "
                 "$$BEGIN INSERT INTO shop.seen VALUES (current_user); RETURN NULL; END$$",
                 "CREATE TRIGGER see AFTER UPDATE ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.see()")  # fmt: skip
-    with shop.attach():
+    with shop.start():
         insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
     assert shop.execute("SELECT who FROM shop.seen") == [(people.owner,)]
     assert shop.sides()[2] is None
@@ -251,7 +251,7 @@ def test_keys_are_compared_as_their_index_does(kind: str, how: dict[str, Any], s
                  "$$BEGIN RAISE 'evil'; END$$; "
                  "CREATE OPERATOR public.= (FUNCTION = shop.evil, LEFTARG = varchar, RIGHTARG = varchar)")  # fmt: skip
     try:
-        with shop.attach(shop.at("shop.tags", "text=title"), **how) as it:
+        with shop.start(shop.at("shop.tags", "text=title"), **how) as it:
             shop.execute("SET limpet.writes_with = 'declared:new'; "
                          f"INSERT INTO shop.tags VALUES ('a', 'a', '{written('new', 'a')}')")  # fmt: skip
             lacking = {"old": 0, "new": 1} if how else {"old": 1, "new": 0}
@@ -260,7 +260,7 @@ def test_keys_are_compared_as_their_index_does(kind: str, how: dict[str, Any], s
             assert it.status().lacking == {"old": 0, "new": 0}
             shop.execute("UPDATE shop.tags SET id = 'b'; DELETE FROM shop.tags")
             assert it.status().items == 0
-            it.detach()
+            it.cancel()
     finally:
         shop.execute("DROP TABLE shop.tags; DROP OPERATOR public.= (varchar, varchar)")
         if kind != "shop.short":
@@ -273,7 +273,7 @@ def test_a_role_with_the_rights_of_the_owner_attaches(people: People) -> None:
     people.own()
     shop.execute(f"GRANT {people.owner} TO {worker}; GRANT CREATE ON DATABASE {shop.name} TO {worker}")
     insert(people, people.inserts, "1", "item 1", "old")
-    with shop.attach(shop.at("shop.items", "text=title", user=worker)) as it:
+    with shop.start(shop.at("shop.items", "text=title", user=worker)) as it:
         insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
         it.backfill(source(it))
         it.index()
@@ -284,7 +284,7 @@ def test_a_role_with_the_rights_of_the_owner_attaches(people: People) -> None:
         assert not shop.execute(f"SELECT has_schema_privilege('{people.owner}', 'limpet_attached', 'CREATE')")[0][0]
         with pytest.raises(LastingStoreError, match=f"belongs to {worker}, and postgres is a superuser"):
             shop.open()
-        it.detach()
+        it.cancel()
 
 
 def test_a_schema_that_somebody_planted_is_not_run_by_a_superuser(people: People) -> None:
@@ -294,7 +294,7 @@ def test_a_schema_that_somebody_planted_is_not_run_by_a_superuser(people: People
                 "CREATE FUNCTION limpet_attached.evil() RETURNS int LANGUAGE plpgsql AS "
                 f"$$BEGIN EXECUTE 'ALTER ROLE {planter} SUPERUSER'; RETURN 1; END$$",
                 "CREATE VIEW limpet_attached.format AS SELECT limpet_attached.evil() AS version")  # fmt: skip
-    for call in (shop.attach, shop.open):
+    for call in (shop.start, shop.open):
         with pytest.raises(LastingStoreError, match=f"belongs to {planter}"):
             call()
     assert shop.execute(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{planter}'") == [(False,)]
@@ -306,15 +306,15 @@ def test_a_stranger_delays_no_start_and_no_end(people: People, monkeypatch: pyte
     monkeypatch.setattr(attachment, "ATTEMPTS", 1)
     with people.connect(people.stranger) as desk, desk.transaction():
         desk.execute("SELECT pg_advisory_xact_lock(hashtext('limpet_attached'))")
-        with shop.attach() as it:
+        with shop.start() as it:
             for table in ("format", "attachments"):
                 for statement in ("SELECT FROM limpet_attached.{} FOR KEY SHARE",
                                   "BEGIN; LOCK limpet_attached.{} IN ACCESS SHARE MODE"):  # fmt: skip
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         people.send(people.stranger, statement.format(table))
-            it.detach()
-        with shop.attach() as it:
-            it.detach(abandon=True)
+            it.cancel()
+        with shop.start() as it:
+            it.cancel(force=True)
 
 
 def test_a_ledger_that_another_process_makes_meanwhile_is_used(shop: Shop) -> None:
@@ -323,20 +323,20 @@ def test_a_ledger_that_another_process_makes_meanwhile_is_used(shop: Shop) -> No
     with ThreadPoolExecutor() as pool:
         with session.transaction():
             TableLedger(session).lock()
-            attaching = pool.submit(shop.attach)
+            attaching = pool.submit(shop.start)
             waits = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             while not (attaching.done() or shop.execute(waits)):
                 pass
         with attaching.result() as it:
             assert it.status().items == 1
-            it.detach()
+            it.cancel()
     session.close()
 
 
 def test_a_schema_without_a_ledger_is_not_written_into(shop: Shop) -> None:
     shop.execute("CREATE SCHEMA limpet_attached")
     with pytest.raises(GalleryError, match="without the tables of a ledger"):
-        shop.attach()
+        shop.start()
 
 
 def test_processes_that_attach_at_once_share_one_ledger(shop: Shop) -> None:
@@ -344,11 +344,11 @@ def test_processes_that_attach_at_once_share_one_ledger(shop: Shop) -> None:
     shop.execute("CREATE TABLE shop.words AS SELECT * FROM shop.items; ALTER TABLE shop.words ADD PRIMARY KEY (id)")
     urls = [shop.url, shop.at("shop.words", "text=title")] * 2
     with ThreadPoolExecutor() as pool:
-        attached = list(pool.map(shop.attach, urls))
+        attached = list(pool.map(shop.start, urls))
     numbers = [one.number for one in attached]
     assert numbers[:2] == numbers[2:] and len(set(numbers)) == 2
     for one in attached[:2]:
-        one.detach()
+        one.cancel()
     for one in attached:
         one.close()
 
@@ -381,7 +381,7 @@ def test_forced_row_level_security_gives_no_rights_of_the_attacher(people: Peopl
     people.own()
     people.shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
                         "CREATE POLICY everything ON shop.items USING (true)")  # fmt: skip
-    with people.shop.attach():
+    with people.shop.start():
         assert not rises(people)
         assert people.shop.sides() == {1: None}
 
@@ -391,12 +391,12 @@ def test_a_hidden_row_is_not_found_by_a_vector_of_the_other_model(people: People
     people.shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
                         f"CREATE POLICY added ON shop.items FOR INSERT TO {people.inserts} "
                         "WITH CHECK (true)")  # fmt: skip
-    with people.shop.attach(), pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be moved"):
+    with people.shop.start(), pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be moved"):
         insert(people, people.inserts, "1", "item 1", "new", "SET limpet.writes_with = 'declared:new'")
 
 
 def test_a_later_owner_gets_no_rights_of_the_earlier_one(people: People) -> None:
-    with people.shop.attach() as it:
+    with people.shop.start() as it:
         people.own()
         assert not rises(people) and people.shop.sides() == {}
         it.declare_writes("old")  # gives the trigger to the new owner
@@ -406,7 +406,7 @@ def test_a_later_owner_gets_no_rights_of_the_earlier_one(people: People) -> None
 
 def test_casts_of_the_owner_are_not_run_by_the_attacher(people: People) -> None:
     people.own()
-    with people.shop.attach(aside=True) as it:
+    with people.shop.start(aside=True) as it:
         [(name,)] = people.shop.execute("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'zz_limpet_%_row'")
         people.send(people.owner, f"DROP TRIGGER {name} ON shop.items", "CREATE TYPE shop.own AS (x bigint)",
                     "CREATE FUNCTION shop.cast(shop.own) RETURNS bigint LANGUAGE plpgsql AS "
@@ -419,4 +419,4 @@ def test_casts_of_the_owner_are_not_run_by_the_attacher(people: People) -> None:
             with pytest.raises(psycopg.errors.DatatypeMismatch, match="another type than when it was attached"):
                 people.send(people.owner, statement)
         assert not is_superuser(people)
-        it.detach(abandon=True)
+        it.cancel(force=True)

@@ -211,7 +211,7 @@ def test_statements_of_an_application(
     shop.fill(len(pairs))
     rows = [Row(key, f"item {key}") for key in range(len(pairs))]
     words = [" then ".join(f"{KINDS[one][0].__name__} {KINDS[one][1] or ''}" for one in pair) for pair in pairs]
-    with shop.attach(**({"mixing": evaluation()} if layout == "one column" else {}), aside=aside) as it:
+    with shop.start(**({"mixing": evaluation()} if layout == "one column" else {}), aside=aside) as it:
         it.backfill(source(it))
         indexed(it)
         if serving == "new":

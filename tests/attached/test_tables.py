@@ -13,7 +13,7 @@ import pytest
 from crash.server import Pooler, Server
 from crash.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from limpet.adapters import ADAPTERS
-from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.postgres.attachment import PostgresAttachment, start
 from limpet.attached.postgres.verify import concern
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
@@ -59,7 +59,7 @@ def test_partitions_and_a_key_of_two_columns(make_shop: Callable[..., Shop]) -> 
             shop.execute("INSERT INTO shop.items (id, title, emb, shelf) VALUES (%s, %s, %s, %s)",
                          [row, f"item {row}", written("old", f"item {row}"), shelf])  # fmt: skip
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach() as it:
+    with shop.start() as it:
         all_the_way(it, shop, 30)
         it.swap()
         assert used_index(shop).count("Index Scan using items_") == 3
@@ -72,7 +72,7 @@ def test_partitions_and_a_key_of_two_columns(make_shop: Callable[..., Shop]) -> 
         assert it.status().lacking == {"old": 0, "new": 1}
         shop.execute("DROP TABLE shop.items_c")
         it.rollback()
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -93,9 +93,9 @@ def test_keys_of_any_type(made: str, make_shop: Callable[..., Shop]) -> None:
     shop.execute(f"INSERT INTO shop.items ({columns}, title, emb) VALUES ({names[kind]}, '\"x\"', %s)",
                  [written("old", '"x"')])  # fmt: skip
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach() as it:
+    with shop.start() as it:
         all_the_way(it, shop, 1)
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -113,7 +113,7 @@ def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Call
         )
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (%s, 'one', %s)", [first, written("old", "one")])
 
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         whole, came = it._session.alone, []
 
@@ -131,7 +131,7 @@ def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Call
         assert len(came) > 1 and all(index.built for index in it.status().indexes)
         it.swap(source(it))
         it.rollback(source(it, "old"))
-        it.detach()
+        it.cancel()
     names = {name for (name,) in shop.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'shop'")}
     assert not [name for name in names if "limpet" in name]
 
@@ -139,12 +139,11 @@ def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Call
 def test_indexes_of_partitions_have_their_names_after_the_end(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(PARTS)
     schema = set(shop.dump().splitlines())
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         it.swap(writes="new")
-        it.complete()
-        it.detach()
+        it.finish()
     after = set(shop.dump().splitlines())
     assert not [line for line in after if "limpet" in line]
     moved = {line for line in schema ^ after if line.strip(" ,")}
@@ -164,20 +163,19 @@ def test_indexes_are_made_as_they_are(index: str, order: str, make_shop: Callabl
     shop = make_shop(f'{GOODS.split("CREATE INDEX")[0]}; CREATE INDEX "My index" ON shop.items USING {index};')
     shop.fill(20)
     schema = shop.dump()
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         it.index()
         it.swap(writes="new")
         if order:
             assert "My index_limpet_new" in used_index(shop, order)
-        it.complete()
-        it.detach()
+        it.finish()
     assert shop.dump() == schema and set(shop.sides().values()) == {"new"}
 
 
 def test_half_built_indexes_are_built_anew(shop: Shop) -> None:
     shop.fill(10)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         shop.execute("CREATE INDEX items_emb_limpet_new ON shop.items USING hnsw (emb_limpet_new vector_cosine_ops)")
         shop.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'shop.items_emb_limpet_new'::regclass")
@@ -204,9 +202,9 @@ def test_triggers_of_the_application_are_left_alone(fired: bool, shop: Shop) -> 
     shop.execute(NOTED)
     shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (1, 'a', %s)", [written("old", "a")])
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach(fire_triggers=fired) as it:
+    with shop.start(fire_triggers=fired) as it:
         all_the_way(it, shop, 1)
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and (shop.contents() == rows) == (not fired)
 
 
@@ -222,7 +220,7 @@ def test_an_adapter_maps_the_vectors_that_are_there(shop: Shop) -> None:
     new = UpgradeModel(adapter.mapped_fingerprint, 8)
     shop.execute("UPDATE shop.items SET emb = '[0,0,0,0,0,0,0,0]' WHERE id = 7")
     shop.execute("UPDATE shop.items SET emb = '[2,0,0,0,0,0,0,0]' WHERE id = 8")  # lengths do not matter
-    with shop.attach(new=new) as it:
+    with shop.start(new=new) as it:
         done = it.backfill(through(it.stored, VectorMap.of_adapter(adapter)))
         assert (done.written, done.missing_ids) == (59, ("7",))  # zero has no direction
         it.index()
@@ -241,14 +239,14 @@ def test_statements_that_were_prepared_before(shop: Shop) -> None:
             return {made_by(emb) for row in range(20) for _, emb in connection.execute(search, [row])}
 
         assert sides() == {"old"}
-        with shop.attach() as it:
+        with shop.start() as it:
             it.backfill(source(it))
             it.index()
             it.swap()
             assert sides() == {"new"}
             it.rollback()
             assert sides() == {"old"}
-            it.detach()
+            it.cancel()
         assert sides() == {"old"}
 
 
@@ -264,7 +262,7 @@ def test_several_fillers_share_the_rows(shop: Shop) -> None:
             texts.embed = lambda ids: (asked.extend(ids), embed(ids))[1]  # type: ignore[method-assign]
             done.append(own.backfill(texts, batch=9).written)
 
-    with shop.attach() as it:
+    with shop.start() as it:
         threads = [threading.Thread(target=fill) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -277,7 +275,7 @@ def test_several_fillers_share_the_rows(shop: Shop) -> None:
 def test_texts_that_are_missing(shop: Shop) -> None:
     shop.fill(4)
     shop.execute("UPDATE shop.items SET title = NULL WHERE id = 2")
-    with shop.attach() as it:
+    with shop.start() as it:
         done = it.backfill(source(it))
         assert (done.written, done.without_text_ids, done.lacking) == (3, ("2",), 1)
         it.index()
@@ -302,8 +300,8 @@ def test_a_table_of_somebody_else(shop: Shop, role: str) -> None:
     schema, rows = shop.dump(), shop.contents()
     url = shop.at("shop.items", "text=title", user=role)
     with pytest.raises(LastingStoreError, match="Without rights to alter the table, --aside"):
-        attach(url, old=OLD, new=NEW)
-    with attach(url, old=OLD, new=NEW, aside=True) as it:
+        start(url, old=OLD, new=NEW)
+    with start(url, old=OLD, new=NEW, aside=True) as it:
         assert it.backfill(source(it)).written == 12
         it.index()
         assert all(one.built for one in it.status().indexes)
@@ -328,7 +326,7 @@ def test_a_table_of_somebody_else(shop: Shop, role: str) -> None:
             shop.execute("INSERT INTO shop.items VALUES (%s, %s, 1.5, %s) ON CONFLICT (id) DO UPDATE SET "
                          "title = excluded.title, emb = excluded.emb", [row, text, written("old", text)])  # fmt: skip
         shop.execute("INSERT INTO shop.items VALUES (2, 'item 2', 1.5, %s)", [written("old", "item 2")])
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema and shop.contents() == rows
 
 
@@ -345,9 +343,9 @@ def test_behind_a_pooler_that_shares_sessions(pooler: Pooler, shop: Shop) -> Non
     shop.fill(30)
     schema = shop.dump()
     url = shop.url.replace(str(shop.server.sockets), str(pooler.folder))
-    with attach(url, old=OLD, new=NEW) as it:
+    with start(url, old=OLD, new=NEW) as it:
         all_the_way(it, shop, 30)
-        it.detach()
+        it.cancel()
     assert shop.dump() == schema
 
 
@@ -360,7 +358,7 @@ def test_queries_that_should_change_are_found(tmp_path: Path) -> None:
         server.start()
         shop = Shop(server, "watched")
         shop.fill(3)
-        with shop.attach() as it:
+        with shop.start() as it:
             assert "CREATE EXTENSION pg_stat_statements" in it.verify().unwatched
             shop.execute("CREATE EXTENSION pg_stat_statements")
             it.backfill(source(it))
@@ -401,7 +399,7 @@ def test_queries_that_should_change_are_found(tmp_path: Path) -> None:
 
 def test_triggers_that_are_gone_are_noticed(shop: Shop) -> None:
     shop.fill(2)
-    with shop.attach() as it:
+    with shop.start() as it:
         assert not it.verify().problems
         [(name,)] = shop.execute("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'zz%row'")
         shop.execute(f"ALTER TABLE shop.items DISABLE TRIGGER {name}")
@@ -413,7 +411,7 @@ def test_triggers_that_are_gone_are_noticed(shop: Shop) -> None:
 
 
 def test_concern_names_statements_that_an_upgrade_would_break(shop: Shop) -> None:
-    with shop.attach() as it:
+    with shop.start() as it:
         entry = it._entry()
     assert concern("SELECT * FROM shop.items WHERE id = 1", entry).startswith("it selects *")
     assert concern('UPDATE "shop"."items" SET price = 1 RETURNING *', entry).startswith("it selects *")

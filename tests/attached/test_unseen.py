@@ -30,7 +30,7 @@ def laid_out(request: pytest.FixtureRequest, make_shop: Callable[..., Shop]) -> 
     """A table of five rows that have both vectors; the old ones serve, or are to be asked with."""
     shop = make_shop(PARTS if "partitions" in request.param else GOODS)
     shop.fill(5)
-    with shop.attach(**({"mixing": evaluation()} if "one column" in request.param else {})) as attachment:
+    with shop.start(**({"mixing": evaluation()} if "one column" in request.param else {})) as attachment:
         attachment.backfill(source(attachment))
         indexed(attachment)
         yield attachment, shop
@@ -60,7 +60,7 @@ def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_
     it, shop = laid_out
     statement, values, row = WRITES[kind]
     unseen(shop, statement, *values)
-    steps: list[tuple[str, Callable[[], None]]] = [("detach", it.detach)]
+    steps: list[tuple[str, Callable[[], None]]] = [("cancel", it.cancel)]
     if not it.state.shared:  # a pointer is turned whatever vectors the column holds
         steps.append(("swap", it.swap))
     for name, step in steps:
@@ -74,10 +74,9 @@ def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_
     assert it.verify().problems == () and it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0}
     it.swap(writes="new")
     check(shop, [], "new")
-    it.complete()
     it.rollback(writes="old")
     check(shop, [], "old")
-    it.detach()
+    it.cancel()
 
 
 def test_a_vector_taken_away_without_triggers_stays_away(laid_out: LaidOut) -> None:
@@ -93,18 +92,18 @@ def test_rows_written_without_triggers_are_refused_where_new_vectors_serve(laid_
     it, shop = laid_out
     it.swap(writes="new")
     unseen(shop, "UPDATE shop.items SET title = 'a' WHERE id IN (1, 2)")
-    steps = {"complete": it.complete} | ({} if it.state.shared else {"rollback": it.rollback})
+    steps = {"finish": it.finish} | ({} if it.state.shared else {"rollback": it.rollback})
     for name, step in steps.items():
         with pytest.raises(UpgradeStateError, match=f"Cannot {name}: 2 rows"):
             step()
-    it.complete(allow_missing=2)
+    it.finish(allow_missing=2)
 
 
 def test_steps_are_refused_while_triggers_are_off(laid_out: LaidOut) -> None:
     it, shop = laid_out
     shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
-    for step in (it.swap, it.detach):
-        with pytest.raises(UpgradeStateError, match=r"(?s)switched off.*attach writes --of NAME"):
+    for step in (it.swap, it.cancel):
+        with pytest.raises(UpgradeStateError, match=r"(?s)switched off.*upgrade writes --of NAME"):
             step()
     it.declare_writes("old")
     it.swap()
@@ -144,7 +143,7 @@ def test_a_copied_mark_says_nothing_of_another_row(kind: str, serving: ModelSide
 
 def test_a_copied_mark_of_the_start_says_nothing_of_another_row(how: dict[str, Any], shop: Shop) -> None:
     shop.fill(5)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         copy_row(shop, 1, "id = 9, title = 'a'")
         assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 6}
         shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 2")
@@ -156,7 +155,7 @@ def test_a_copied_mark_of_the_start_says_nothing_of_another_row(how: dict[str, A
 def test_a_copy_of_a_waiting_row_waits(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop()
     shop.fill(5)
-    with shop.attach() as it:
+    with shop.start() as it:
         it.backfill(source(it))
         indexed(it)
         it.swap(writes="old")
@@ -179,7 +178,7 @@ def test_a_copy_of_text_and_vectors_keeps_its_mark(laid_out: LaidOut) -> None:
 def test_rows_keep_their_marks_in_another_partition(filled: bool, mixing: bool, make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(f"{PARTS} CREATE TABLE shop.second PARTITION OF shop.items FOR VALUES FROM (1000) TO (2000);")
     shop.fill(5)
-    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+    with shop.start(**({"mixing": evaluation()} if mixing else {})) as it:
         if filled:
             it.backfill(source(it))
         shop.execute("UPDATE shop.items SET id = id + 1000 WHERE id = 1")
@@ -199,7 +198,7 @@ def test_rows_of_a_partition_attached_later_are_unknown(
 ) -> None:
     shop = make_shop(PARTS)
     shop.fill(5)
-    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+    with shop.start(**({"mixing": evaluation()} if mixing else {})) as it:
         it.backfill(source(it))
         indexed(it)
         it.swap(writes=writes)
@@ -215,7 +214,7 @@ def test_rows_of_a_partition_attached_later_are_unknown(
         assert it.status().unknown == 4
         if writes == "new":
             with pytest.raises(UpgradeStateError, match="4 rows have no up-to-date vector of the new model"):
-                it.complete()
+                it.finish()
         if not mixing:
             with pytest.raises(UpgradeStateError, match="4 rows have no up-to-date vector of the old model"):
                 it.rollback(writes="old")
@@ -223,13 +222,13 @@ def test_rows_of_a_partition_attached_later_are_unknown(
         check(shop, [], "old")
         it.backfill(source(it))
         assert it.status().unknown == 0
-        it.detach()
+        it.cancel()
     check(shop, [], "old")
 
 
 def test_a_table_aside_forgets_vectors_of_rows_written_without_triggers(shop: Shop) -> None:
     shop.fill(5)
-    with shop.attach(aside=True) as it:
+    with shop.start(aside=True) as it:
         it.backfill(source(it))
         it.index()
         shop.execute("SET session_replication_role = 'replica'; UPDATE shop.items SET title = 'a' WHERE id = 1; "
@@ -255,7 +254,7 @@ def test_a_table_aside_forgets_vectors_of_rows_written_without_triggers(shop: Sh
 def test_a_writer_that_was_not_updated_is_found(mixing: bool, make_shop: Callable[..., Shop]) -> None:
     shop = make_shop()
     shop.fill(5)
-    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+    with shop.start(**({"mixing": evaluation()} if mixing else {})) as it:
         it.backfill(source(it))
         indexed(it)
         it.swap(writes="new")
@@ -278,7 +277,7 @@ def test_a_writer_that_was_not_updated_is_found(mixing: bool, make_shop: Callabl
 @pytest.mark.parametrize("setting", ["timezone = 'Asia/Tokyo'", "datestyle = 'German'"])
 def test_values_are_the_same_texts_whatever_a_writer_has_set(setting: str, how: dict[str, Any], shop: Shop) -> None:
     shop.execute("ALTER TABLE shop.items ADD sold timestamptz")
-    with shop.attach(shop.at("shop.items", "text=title,sold"), **how) as it:
+    with shop.start(shop.at("shop.items", "text=title,sold"), **how) as it:
         shop.execute(f"SET {setting}; INSERT INTO shop.items (id, title, sold, emb) VALUES (1, 'item 1', now(), "
                      f"'{written('old', 'item 1')}')")  # fmt: skip
         assert not it.verify().problems and it.status().unknown == 0

@@ -54,7 +54,7 @@ def planned(shop: Shop, query: str) -> str:
 def test_wide_vectors_are_indexed_as_was_chosen(index: str, aside: bool, shop: Shop) -> None:
     shop.fill(ROWS)
     schema = shop.dump()
-    with shop.attach(new=model(WIDE), index=index, aside=aside) as it:
+    with shop.start(new=model(WIDE), index=index, aside=aside) as it:
         it.backfill(source(it, WIDE))
         it.index()
         definitions = [said for (said,) in shop.execute(
@@ -72,9 +72,10 @@ def test_wide_vectors_are_indexed_as_was_chosen(index: str, aside: bool, shop: S
             query = search.replace("…", "near.id", 1).replace("$1", asked)
             assert "items_emb_limpet_new" in planned(shop, query)
             assert answered(shop, query)[0] == (7,)
-        if not aside:
-            it.complete()
-        it.detach()
+        if aside:
+            it.cancel()
+        else:
+            it.finish()
     if not aside:
         changed = shop.dump()
         assert ("CREATE INDEX items_emb ON" in changed) == (index != "none") and "limpet" not in changed
@@ -85,12 +86,12 @@ def test_wide_vectors_are_indexed_as_was_chosen(index: str, aside: bool, shop: S
 def test_an_index_that_cannot_be_built_is_refused_with_those_that_can(shop: Shop) -> None:
     shop.fill(2)
     with pytest.raises(GalleryError, match=r"--index bits .*--index first:N .*--index none"):
-        shop.attach(new=model(WIDE))
+        shop.start(new=model(WIDE))
     with pytest.raises(GalleryError, match="at most 16,000, as many as pgvector stores"):
-        shop.attach(new=model(16_001), index="bits")
+        shop.start(new=model(16_001), index="bits")
     for index in ("first:0", "first:3000", "first:x", "signs"):
         with pytest.raises(ConfigError, match="whole, bits, none, or first:N with N from 1 to 2,000"):
-            shop.attach(new=model(WIDE), index=index)
+            shop.start(new=model(WIDE), index=index)
 
 
 def test_what_the_application_reads_after_a_swap_is_said_before(shop: Shop) -> None:
@@ -99,7 +100,7 @@ def test_what_the_application_reads_after_a_swap_is_said_before(shop: Shop) -> N
     [note] = [one for one in plan(shop.url, old=OLD, new=model(3072)).notes if "has the type" in one]
     assert "HalfVector" in note and "instead of vector(8)" in note
     assert not [one for one in plan(shop.url, old=OLD, new=model(3072), index="bits").notes if "has the type" in one]
-    with shop.attach(new=model(3072)) as it:
+    with shop.start(new=model(3072)) as it:
         it.backfill(source(it, 3072))
         it.index()
         it.swap(writes="new")
@@ -118,7 +119,7 @@ def test_an_index_of_bits_needs_no_choice(make_shop: Any) -> None:
 
     shop = make_shop(GOODS.replace("(emb vector_cosine_ops)", "((binary_quantize(emb)::bit(8)) bit_hamming_ops)"))
     shop.fill(ROWS)
-    with shop.attach(new=model(WIDE)) as it:
+    with shop.start(new=model(WIDE)) as it:
         it.backfill(source(it, WIDE))
         it.index()
         assert all(one.built for one in it.status().indexes)

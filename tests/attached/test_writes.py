@@ -79,7 +79,7 @@ def sides(request: pytest.FixtureRequest) -> tuple[ModelSide, ModelSide]:
 def attached(shop: Shop, sides: tuple[ModelSide, ModelSide], how: dict[str, Any]) -> Iterator[Desk]:
     serving, writes = sides
     shop.fill(3)
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it))
         indexed(it)
         if serving == "new":
@@ -247,7 +247,7 @@ def test_what_is_written_while_vectors_are_made_wins(kind: str, shop: Shop, how:
             for statement, values in statements[kind]:
                 shop.execute(statement, values)
 
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         done = it.backfill(source(it, told=write), batch=2)
         row = Desk(shop, it, "old", "old").row(1)
         assert row == ({"old": None, "new": None} if kind == "no vector" else {"old": "a", "new": "a"})
@@ -258,7 +258,7 @@ def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[st
     shop = make_shop(GOODS.replace("emb vector(8)", "emb vector(8) NOT NULL"))
     shop.fill(3)
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach(**how) as it:
+    with shop.start(**how) as it:
         it.backfill(source(it))
         indexed(it)
         it.swap()
@@ -268,7 +268,7 @@ def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[st
                 shop.execute(statement)
         shop.execute("DELETE FROM shop.items WHERE id = 5")
         it.rollback()
-        it.detach()
+        it.cancel()
     assert (shop.dump(), shop.contents()) == (schema, rows)
     with pytest.raises(psycopg.errors.NotNullViolation):
         shop.execute("INSERT INTO shop.items (id) VALUES (6)")
@@ -277,7 +277,7 @@ def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[st
 def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop()
     shop.fill(3)
-    with shop.attach(new=UpgradeModel("declared:wide", 12)) as it:
+    with shop.start(new=UpgradeModel("declared:wide", 12)) as it:
         wide = CallableVectors(lambda texts: _wide(len(texts)), "declared:wide", Hypersphere(12), it.texts)
         assert it.backfill(wide).written == 3
         it.index()
@@ -291,7 +291,7 @@ def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
             shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
         it.rollback(writes="old")
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
-        it.detach()
+        it.cancel()
     assert len(shop.sides()) == 4
 
 

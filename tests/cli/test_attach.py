@@ -64,10 +64,10 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     schema, rows = terminal.shop.dump(), terminal.shop.contents()
     planned = terminal.run("start", *MODELS, "--dry-run")
     assert all(right["held"] for right in planned["rights"]) and terminal.shop.dump() == schema
-    assert list(planned["steps"]) == ["start", "index", "swap", "rollback", "detach"]
+    assert list(planned["steps"]) == ["start", "index", "swap", "rollback", "cancel"]
     assert "GRANT CREATE ON DATABASE" in terminal.said and "CREATE INDEX CONCURRENTLY" in terminal.said
-    assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"
-    assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"  # and goes on where it was
+    assert terminal.run("start", *MODELS)["phase"] == "started"
+    assert terminal.run("start", *MODELS)["phase"] == "started"  # and goes on where it was
     assert "limpet attach backfill" in terminal.said
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
                           [written("old", "item 3 in blue")])  # fmt: skip
@@ -81,16 +81,16 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     made = ["--model", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
     assert terminal.run("backfill", *made)["written"] == 1
     swapped = terminal.run("swap")
-    assert (swapped["serving"], swapped["state"]["phase"]) == ("new", "swapped")
+    assert (swapped["serving"], swapped["phase"]) == ("new", "swapped")
     assert set(terminal.shop.sides().values()) == {"new"}
     assert "limpet_attached.model_of('shop.items', 'emb')" in terminal.said
-    terminal.run("detach", code=2)
-    assert "go back to the old vectors (rollback) or keep the new ones (complete)" in terminal.said
+    terminal.run("cancel", code=2)
+    assert "rollback comes first" in terminal.said
     terminal.run("rollback")
-    assert [event["kind"] for event in terminal.run("journal")["journal"]] == [
-        "attach", "fill", "filled", "index began", "index", "fill", "filled", "swap", "rollback",
+    assert [event["kind"] for event in terminal.run("log")["log"]] == [
+        "start", "backfill", "backfill", "index", "index", "backfill", "backfill", "swap", "rollback",
     ]  # fmt: skip
-    assert terminal.run("detach")["stays"] == "declared:old"
+    assert terminal.run("cancel")["stays"] == "declared:old"
     assert terminal.shop.dump() == schema and len(terminal.shop.contents()) == len(rows)
 
 
@@ -100,14 +100,13 @@ def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -
     terminal.run("backfill", "--model", files("new", 12))
     terminal.run("index")
     terminal.run("swap")
-    terminal.run("complete", code=2)
+    terminal.run("finish", code=2)
     assert "attach writes 'postgresql://" in terminal.said and "--of new`" in terminal.said
     terminal.run("writes", "--of", "new")
-    assert terminal.run("complete")["state"]["phase"] == "completed"
-    assert terminal.run("detach")["stays"] == "declared:new"
+    assert terminal.run("finish")["stays"] == "declared:new"
     assert set(terminal.shop.sides().values()) == {"new"} and terminal.shop.dump() == schema
     terminal.run("status", code=2)
-    assert "no attachments" in terminal.said
+    assert "no upgrades" in terminal.said
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ def test_the_same_column_by_commands(
     schema, rows = terminal.shop.dump(), terminal.shop.contents()
     same = [*MODELS, "--same-column", "--evidence"]
     planned = terminal.run("start", *same, report(), "--dry-run")
-    assert list(planned["steps"]) == ["start", "rollback", "detach"] and terminal.shop.dump() == schema
+    assert list(planned["steps"]) == ["start", "rollback", "cancel"] and terminal.shop.dump() == schema
     assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
     assert "Vectors of both models share the column" in terminal.said and "attach swap" in terminal.said
     assert terminal.run("swap")["serving"] == "new"
@@ -135,10 +134,10 @@ def test_the_same_column_by_commands(
     assert done["holding"] == {"old": 7, "new": 5} and "attach backfill" in terminal.said
     terminal.run("index", code=2)
     assert "the index that is there serves the vectors of both models" in terminal.said
-    terminal.run("detach", code=2)
+    terminal.run("cancel", code=2)
     rolled = terminal.run("rollback")
     assert (rolled["serving"], rolled["holding"]) == ("old", {"old": 12, "new": 0})
-    assert terminal.run("detach")["stays"] == "declared:old"
+    assert terminal.run("cancel")["stays"] == "declared:old"
     assert terminal.shop.dump() == schema and terminal.shop.contents() == rows
 
 
@@ -212,14 +211,14 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     assert "they have 128 and 64 numbers" in terminal.said
     assert terminal.run("rollback", "--writes", "old", *model)["lacking"] == {"old": 0, "new": 0}
     terminal.run("status", url=terminal.shop.at("shop.itemz"), code=2)
-    assert "attached: shop.items.emb" in terminal.said
-    terminal.run("detach")
+    assert "started: shop.items.emb" in terminal.said
+    terminal.run("cancel")
     terminal.run("start", "--old-name", "ours", *new, url=terminal.shop.at("shop.itemz"), code=2)
     assert "Did you mean 'shop.items'?" in terminal.said
 
 
 def test_fewer_rows_than_none_are_not_allowed_to_be_missing(terminal: Terminal) -> None:
-    for step in ("swap", "rollback", "complete", "detach"):
+    for step in ("swap", "rollback", "finish", "cancel"):
         terminal.run(step, "--allow-missing", -1, code=2)
         assert "--allow-missing -1. Expected: at least 0 rows" in terminal.said
 
@@ -233,7 +232,7 @@ def test_no_password_is_shown(terminal: Terminal, capsys: pytest.CaptureFixture[
     url = terminal.shop.url.replace("postgres@", "postgres:s3cret@")
     terminal.run("start", *MODELS, url=url)
     assert "s3cret" not in terminal.said
-    assert "s3cret" not in json.dumps(terminal.run("journal", url=url)) + terminal.said
+    assert "s3cret" not in json.dumps(terminal.run("log", url=url)) + terminal.said
     [(kept,)] = terminal.shop.execute("SELECT string_agg(record::text, '') FROM limpet_attached.attachments")
     assert "s3cret" not in kept
     terminal.run("status", url="postgresql://me:s3cret@127.0.0.1:1/x?table=shop.items", code=2)

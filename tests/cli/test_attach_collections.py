@@ -18,7 +18,7 @@ from crash.applications import ChromaApplication, MilvusApplication, QdrantAppli
 from crash.server import Server
 from crash.shop import vector
 from limpet.attached.collections.ledger import PostgresAttachmentDatabase
-from limpet.attached.collections.opening import attach, current, open_attachment, plan
+from limpet.attached.collections.opening import current, open_attachment, plan, start
 from limpet.cli import main
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError
 from limpet.upgrade.model import UpgradeModel
@@ -73,7 +73,7 @@ def files(tmp_path: Path) -> Callable[..., Path]:
 def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) -> None:
     application = terminal.application
     started = terminal.run("start", *MODELS)
-    assert (started["state"]["phase"], started["items"], started["lacking"]["new"]) == ("attached", ITEMS, ITEMS)
+    assert (started["phase"], started["items"], started["lacking"]["new"]) == ("started", ITEMS, ITEMS)
     assert "current(" in terminal.said and "limpet attach backfill" in terminal.said
     terminal.run("start", *MODELS)  # it goes on where it was
     made = files("new", application.twin)
@@ -90,19 +90,19 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert terminal.run("swap")["serving"] == "new"
     assert terminal.served() == expected(application.twin, "new")
     assert terminal.run("verify", code=0)["problems"] == []
-    terminal.run("detach", code=2)
+    terminal.run("cancel", code=2)
     terminal.run("rollback")
     assert terminal.served() == expected(application.twin, "old")
     terminal.run("swap", "--writes", "new")
     assert current(application.url, for_="writes") == current(application.url) != application.first
-    terminal.run("complete")
-    terminal.run("detach")
+    terminal.run("finish")
+    terminal.run("cancel", code=2)
     assert terminal.served() == expected(application.twin, "new")
-    kinds = [event["kind"] for event in terminal.run("journal")["journal"]]
-    assert kinds[0] == "attach" and kinds[-1] == "detach"
+    kinds = [event["kind"] for event in terminal.run("log")["log"]]
+    assert kinds[0] == "start" and kinds[-1] == "finish"
 
 
-def test_what_is_detached_before_its_end_leaves_no_trace(terminal: Terminal, files: Callable[..., Path]) -> None:
+def test_what_is_cancelled_leaves_no_trace(terminal: Terminal, files: Callable[..., Path]) -> None:
     application = terminal.application
     before = application.contents(application.first)
     terminal.run("start", *MODELS)
@@ -111,11 +111,11 @@ def test_what_is_detached_before_its_end_leaves_no_trace(terminal: Terminal, fil
     target = added.engine.target("new")
     added.close()
     assert len(application.contents(target)) == ITEMS
-    terminal.run("detach")
+    terminal.run("cancel")
     assert current(application.url) == application.first and application.contents(application.first) == before
-    again = attach(application.url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:other", 8))
+    again = start(application.url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:other", 8))
     assert not list(again.engine.fetch("new", ["1"])) or again.engine.fetch("new", ["1"])[0].vector is None
-    again.detach()
+    again.cancel()
     again.close()
 
 
@@ -142,7 +142,7 @@ def test_a_version_that_the_application_counts_is_all_that_is_read(tmp_path: Pat
     application = MilvusApplication(f"milvus:{tmp_path / 'data.db'}", f"{tmp_path / 'ledger.db'}&version=text")
     for item in range(3):
         application.write(item, f"item {item}", "old")
-    with application.attach() as attachment:
+    with application.start() as attachment:
         assert attachment.backfill(application.source("new", attachment)).written == 3
         row = {"key": 1, "emb": vector("old", "x").tolist(), "text": "item 1", "tags": ["item 1", 1]}
         application.client.upsert(application.name, [row])  # the version stays
@@ -164,7 +164,7 @@ def test_points_without_a_vector_lack_none_where_a_version_is_read(tmp_path: Pat
     application.write(0, "item 0", "old")
     point = models.PointStruct(id=1, vector={"other": [1.0, 1.0]}, payload={"text": "item 1"})
     application.client.upsert(application.name, [point])
-    with application.attach() as attachment:
+    with application.start() as attachment:
         assert attachment.backfill(application.source("new", attachment)).written == 1
         assert attachment.status().lacking == {"old": 0, "new": 0}
         application.client.delete_vectors(application.name, ["emb"], [0])
@@ -185,7 +185,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(terminal: Terminal, 
         for side in ("old", "new"):
             assert vars(attachment.engine.target(side)) == told[side]
         assert terminal.run("start", *MODELS, "--dry-run") == told, "of what is attached already it says the same"
-        attachment.detach()
+        attachment.cancel()
     assert application.contents(application.first) == before
     taken = "other" if "qdrant" in application.url else application.name
     old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 8)
@@ -205,32 +205,32 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
         (f"{application.url}&vector=none", "vector"),
     ):
         with pytest.raises(ConfigError, match=words):
-            attach(wrong, old=old, new=new)
+            start(wrong, old=old, new=new)
     with pytest.raises(ConfigError, match="dimension 8"):
-        attach(application.url, old=UpgradeModel("declared:old", 9), new=new)
+        start(application.url, old=UpgradeModel("declared:old", 9), new=new)
     with pytest.raises(GalleryError, match="There is no ledger"):
         open_attachment(application.url.replace("ledger.db", "none.db"))
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(GalleryError, match="already"):
-        attach(f"{application.url}&new={taken}", old=old, new=new)
+        start(f"{application.url}&new={taken}", old=old, new=new)
     with pytest.raises(GalleryError, match="knows no attachment"):
         current(application.url)
-    attach(application.url, old=old, new=new).close()
+    start(application.url, old=old, new=new).close()
     with pytest.raises(UpgradeStateError, match="attached already"):
-        attach(application.url, old=old, new=UpgradeModel("declared:third", 8))
+        start(application.url, old=old, new=UpgradeModel("declared:third", 8))
 
 
 def test_an_attachment_with_other_names_is_not_taken_for_it(terminal: Terminal) -> None:
     application = terminal.application
     old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 8)
-    with attach(f"{application.url}&text=text", old=old, new=new) as it:
+    with start(f"{application.url}&text=text", old=old, new=new) as it:
         assert "table '" not in it.place and application.name in it.place
         assert len(it.some(4)) == 4 and len(it.some(100)) == ITEMS
         assert it.verify().unwatched.startswith("Collections do not tell")
-    attach(application.url, old=old, new=new).close()  # what is left out is as it was
+    start(application.url, old=old, new=new).close()  # what is left out is as it was
     for further, words in (("&text=words", "with text=text and not words"), ("&version=v", "with version=nothing")):
         with pytest.raises(UpgradeStateError, match=words):
-            attach(application.url + further, old=old, new=new)
+            start(application.url + further, old=old, new=new)
 
 
 def test_a_ledger_in_postgresql_is_read_as_it_is_now_at_any_isolation_level(postgres_server: Server) -> None:

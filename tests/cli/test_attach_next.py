@@ -29,7 +29,7 @@ OLD, WIDER = (f"--model package:wordllama --model-options.truncate-dim {dim}" fo
 SAME_SIZE = f"{OLD} --model-options.max-length 3"
 LAYOUTS = {"one size": (SAME_SIZE, ""), "another size": (WIDER, ""), "aside": (WIDER, "--aside"),
            "one column": (SAME_SIZE, "--same-column --evidence {report}")}  # fmt: skip
-STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --of new", "writes --of old", "backfill"]
+STEPS = ["index", "swap", "rollback", "finish", "cancel", "writes --of new", "writes --of old", "backfill"]
 
 
 @cache
@@ -141,8 +141,6 @@ PHASES: dict[str, list[str | Callable[[Upgrade], None]]] = {
     "swapped, declared": ["backfill NEW", "index", "swap --writes new"],
     "rolled back": ["backfill NEW", "index", "swap WRITES", "rollback --writes old"],
     "rolled back, edited": ["backfill NEW", "index", "swap WRITES", "rollback --writes old", edited],
-    "completed": ["backfill NEW", "index", "swap --writes new", "complete"],
-    "completed, edited": ["backfill NEW", "index", "swap --writes new", "complete", edited],
 }
 
 
@@ -192,5 +190,5 @@ def test_no_password_is_in_commands_of_errors() -> None:
     from limpet.cli.attach import Attached
 
     on = Attached("postgresql://me:s3cret@db/shop?table=items")
-    said = on.completed("`limpet attach index` builds them; nothing was changed.")
+    said = on.completed("`limpet upgrade index` builds them; nothing was changed.")
     assert said == "`limpet attach index 'postgresql://me@db/shop?table=items'` builds them; nothing was changed."

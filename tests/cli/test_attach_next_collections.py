@@ -20,7 +20,7 @@ OLD, NEW = (
     "--model package:wordllama --model-options.truncate-dim 64",
     "--model package:wordllama --model-options.truncate-dim 128",
 )
-STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --of new", "writes --of old", "backfill"]
+STEPS = ["index", "swap", "rollback", "finish", "cancel", "writes --of new", "writes --of old", "backfill"]
 
 
 class Upgrade:
@@ -105,7 +105,6 @@ PHASES: dict[str, list[str | Callable[[Upgrade], None]]] = {
     "swapped, declared": [f"backfill {NEW}", "index", "swap --writes new"],
     "rolled back, declared new": [f"backfill {NEW}", "index", "swap --writes new", "rollback"],
     "rolled back, edited": [f"backfill {NEW}", "index", "swap", "rollback", edited],
-    "completed": [f"backfill {NEW}", "index", "swap --writes new", "complete"],
 }
 
 

@@ -20,7 +20,7 @@ from chromadb.utils import embedding_functions
 from crash import chroma_server
 from crash.applications import chroma_client
 from crash.shop import NEW, OLD
-from limpet.attached.collections.opening import attach
+from limpet.attached.collections.opening import start
 from limpet.engines.address import read_address
 from limpet.engines.chroma.collection import ChromaEngine
 from limpet.engines.chroma.service import Service, connected
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_by_name(
     with pytest.raises(DataError, match="l1"):
         source.similarity("embedding")
     with pytest.raises(ConfigError, match="no alias"):
-        attach(f"{url}?ledger={tmp_path / 'ledger.db'}&alias=shown", old=OLD, new=NEW)
+        start(f"{url}?ledger={tmp_path / 'ledger.db'}&alias=shown", old=OLD, new=NEW)
 
 
 @contextmanager
@@ -249,7 +249,7 @@ def test_an_embedding_function_is_neither_built_nor_copied(make: Callable[..., A
     with connected(read_address(url)) as service:
         old = service.described(collection.name)
         assert old["configuration_json"]["embedding_function"]["name"] == "noted"
-        it = attach(f"{url}?ledger={tmp_path / 'ledger.db'}", old=OLD, new=NEW)
+        it = start(f"{url}?ledger={tmp_path / 'ledger.db'}", old=OLD, new=NEW)
         new = service.described(it.engine.target("new").collection)
         it.status()
         it.close()
@@ -264,7 +264,7 @@ def test_settings_in_the_metadata_are_those_of_the_new_collection(make: Callable
     """As collections of before 1.0 have them."""
     said = {"hnsw:space": "l2", "hnsw:M": 5}
     collection, url = make(configuration=None, metadata=said)
-    with attach(f"{url}?ledger={tmp_path / 'l.db'}", old=OLD, new=NEW) as it, connected(read_address(url)) as service:
+    with start(f"{url}?ledger={tmp_path / 'l.db'}", old=OLD, new=NEW) as it, connected(read_address(url)) as service:
         both = [service.described(name) for name in (collection.name, it.engine.target("new").collection)]
     assert both[0]["configuration_json"] == both[1]["configuration_json"] and both[1]["metadata"] == said
 

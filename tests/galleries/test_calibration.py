@@ -17,7 +17,7 @@ from limpet.errors import GalleryError
 from limpet.evaluation.ranking.cohort import Cohort
 from limpet.galleries import Gallery
 from limpet.galleries.calibration import FEWEST
-from limpet.galleries.rehearsal.sample import Upgrade
+from limpet.galleries.rehearsal.sample import RehearsedUpgrade
 from limpet.geometry import Hypersphere
 
 SPHERE = Hypersphere(6)
@@ -162,7 +162,7 @@ def test_a_map_that_came_with_the_adapter_serves_until_there_is_a_cohort(place: 
 
 def test_a_rehearsal_takes_the_cohort_of_the_gallery(shop: Gallery) -> None:
     link, _ = shop.calibrate()
-    upgrade = Upgrade.of(shop, Source(), (), None, None)  # type: ignore[arg-type]
+    upgrade = RehearsedUpgrade.of(shop, Source(), (), None, None)  # type: ignore[arg-type]
     with Gallery.create("memory://", fingerprint=OLD.fingerprint, space=SPHERE) as copy:
         copy.add(OLD)
         assert upgrade.start(copy, Source()) == "adapter"  # type: ignore[arg-type]

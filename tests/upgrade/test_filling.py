@@ -147,7 +147,7 @@ class LiveTable(Live):
         shop.fill(30)
         shop.execute("DELETE FROM shop.items WHERE id < 10")
         patch.setattr(postgres_filling, "write_batch", self.writing(postgres_filling.write_batch))
-        self.attachment = shop.attach()
+        self.attachment = shop.start()
 
     def fill(self, source: Any, **options: Any) -> Backfilled:
         return self.attachment.backfill(source, **options)
@@ -169,7 +169,7 @@ class LiveCollection(Live):
         self.application = QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / f"{number}.db"))
         for one in IDS:
             self.application.write(int(one), f"item {one}", "old")
-        self.attachment = self.application.attach()
+        self.attachment = self.application.start()
         self.attachment.engine.put = self.writing(self.attachment.engine.put)
 
     def fill(self, source: Any, **options: Any) -> Backfilled:

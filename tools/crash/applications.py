@@ -16,7 +16,7 @@ from qdrant_client import QdrantClient, models
 
 from crash.shop import DIM, NEW, OLD, Shop, vector, written
 from crash.shop import source as shop_source
-from limpet.attached.collections.opening import attach, current, open_attachment
+from limpet.attached.collections.opening import current, open_attachment, start
 from limpet.engines.address import read_address
 from limpet.engines.collection import Target
 from limpet.engines.qdrant.source import connected
@@ -32,7 +32,7 @@ class Application(Protocol):
 
     twin: dict[int, str]
 
-    def attach(self) -> Any: ...
+    def start(self) -> Any: ...
 
     def open(self) -> Any: ...
 
@@ -55,8 +55,8 @@ class _Collections:
     def __init__(self) -> None:
         self.twin: dict[int, str] = {}
 
-    def attach(self) -> Any:
-        return attach(self.url, old=OLD, new=NEW)
+    def start(self) -> Any:
+        return start(self.url, old=OLD, new=NEW)
 
     def open(self) -> Any:
         return open_attachment(self.url)
@@ -262,8 +262,8 @@ class PostgresApplication:
     def __init__(self, shop: Shop) -> None:
         self.shop, self.twin = shop, dict[int, str]()
 
-    def attach(self) -> Any:
-        return self.shop.attach()
+    def start(self) -> Any:
+        return self.shop.start()
 
     def open(self) -> Any:
         return self.shop.open()

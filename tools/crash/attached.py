@@ -5,7 +5,7 @@ processes of the application read and write rows, each of its own ids, and log w
 was acknowledged. SIGKILL ends the operator, an application or every process of the server; whoever died is started
 again and goes on. A watcher reads the whole table in one statement all the time: no answer mixes models, and every
 vector is of the text beside it. After every few kills the applications stop, and the table is compared with what they
-remember: nothing acknowledged is lost, nothing that was deleted is back. A round ends with `detach`, after which the
+remember: nothing acknowledged is lost, nothing that was deleted is back. A round ends with `cancel`, after which the
 schema is that of before, to the letter.
 
 Where vectors of both models share a column, answers may mix them; but every vector is of the model that the row says.
@@ -302,7 +302,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
-            it = attaching.attach(url, old=OLD, new=NEW, mixing=evaluation() if shared else None)
+            it = attaching.start(url, old=OLD, new=NEW, mixing=evaluation() if shared else None)
         except StoreError:
             time.sleep(0.02)  # a server that died
             continue
@@ -322,23 +322,19 @@ def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last:
     for side, made in sources.items():
         few = draw.choice([None, 5, 20]) if it.state.shared and not last else None  # so that rows stay mixed
         it.backfill(made, of=side, batch=draw.choice([3, 8, 64]), budget=few)
-    phase, steps = it.state.phase, {"swap": lambda: it.swap(sources["new"]), "index": it.index, "detach": it.detach,
-                                    "rollback": lambda: it.rollback(sources["old"])}  # fmt: skip
-    if it.state.shared:
-        if phase == "swapped":
-            kind = "rollback" if last else draw.choice(["swap", "rollback"])
-        else:
-            kind = "detach" if last else draw.choices(["swap", "rollback", "detach"], [12, 6, 3])[0]
-    elif phase in ("attached", "filling", "filled"):
-        kind = "index"
-    elif phase == "swapped":
-        kind = "rollback"
+    state, steps = it.state, {"swap": lambda: it.swap(sources["new"]), "index": it.index, "cancel": it.cancel,
+                              "rollback": lambda: it.rollback(sources["old"])}  # fmt: skip
+    if state.phase == "swapped":
+        kind = draw.choice(["swap", "rollback"]) if state.shared and not last else "rollback"
+    elif state.shared or state.indexed:
+        other = "rollback" if state.shared else "index"
+        kind = "cancel" if last else draw.choices(["swap", other, "cancel"], [12, 6, 3])[0]
     else:
-        kind = "detach" if last else draw.choices(["swap", "index", "detach"], [12, 6, 3])[0]
+        kind = "index"
     steps[kind]()
     with log.open("a") as told:
         told.write(kind + "\n")
-    return kind == "detach"
+    return kind == "cancel"
 
 
 # Planted bugs
@@ -753,7 +749,7 @@ class Round:
         self.tally.violations += wrong_vectors(rows, ended=last)
         sides = {made_by(emb) for _, _, emb, *_ in rows if emb is not None}
         if sides != {"old"}:
-            self.tally.violations.append(f"after the detachment rows have vectors of {sides}, not of the old model")
+            self.tally.violations.append(f"after the end rows have vectors of {sides}, not of the old model")
         if self.shop.dump() != self.schema:
             self.tally.violations.append("the schema is not that of before")
         self.tally.rounds += 1

@@ -7,7 +7,7 @@ before every write, and once more after it, and repeat the write where the answe
 `everywhere`, or, if it was there when all was compared, by chance only where it is to be written. A watcher reads,
 again and again, the whole collection that `current` names: each row has the vector that the model of that collection
 makes of its text. After every few kills the applications stop, passes are made, and both collections are compared with
-what the applications remember. A round ends with `detach`, after which what serves holds exactly what they remember.
+what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds exactly that.
 
 The servers are those of `crash.milvus` and `crash.chroma`. `crash.qdrant` does the same in folders of Qdrant, with the
 steps and the planted bugs of this file.
@@ -30,7 +30,7 @@ from crash.attached import Memory, Tally, forking, remembered
 from crash.shop import NEW, OLD, made_by, vector
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
-from limpet.attached.collections.opening import attach, current, everywhere
+from limpet.attached.collections.opening import current, everywhere, start
 from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import GalleryError, LimpetError
 
@@ -132,7 +132,7 @@ def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | 
     draw, passing = random.Random(seed), place_of(place).ERRORS
     while True:
         try:
-            with attach(url, old=OLD, new=NEW) as it:
+            with start(url, old=OLD, new=NEW) as it:
                 while not step(it, draw, log, last=last):
                     pass
                 return
@@ -149,16 +149,13 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
     state = it.state
     writes: ModelSide | None = draw.choice([None, "old", "new"])
     given = draw.random() < 0.8
-    if state.phase in ("attached", "filling", "filled"):
+    turn, end = ("rollback", "finish") if state.serving == "new" else ("swap", "cancel")
+    if not state.indexed:
         kind = draw.choice(["index", "index", "declare"])
     elif last:
-        if state.writes == "old":
-            kind = "rollback" if state.serving == "new" else "detach"
-        else:
-            kind = {"swapped": "complete", "completed": "detach"}.get(state.phase, "swap")
+        kind = end if state.writes == state.serving else turn
     else:
-        turn = "rollback" if state.serving == "new" else "swap"
-        kind = draw.choice([turn, turn, turn, "declare", "declare", "declare", "complete", "index"])
+        kind = draw.choice([turn, turn, turn, "declare", "declare", "declare", "index"])
     if kind == "declare":
         side = OTHER[state.writes]
         it.declare_writes(side, sources[side] if given else None)
@@ -166,11 +163,11 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
         turns = it.swap if kind == "swap" else it.rollback
         turns(sources["new" if kind == "swap" else "old"] if given or last else None, writes=None if last else writes)
     else:
-        {"index": it.index, "complete": it.complete, "detach": it.detach}[kind]()
+        {"index": it.index, "finish": it.finish, "cancel": it.cancel}[kind]()
     declared = it.state.writes != state.writes
     with log.open("a") as told:
         told.write(kind + " and declare" * (declared and kind != "declare") + "\n")
-    return kind == "detach"
+    return kind == end
 
 
 def settle(it: CollectionAttachment) -> None:
@@ -322,7 +319,7 @@ class Round:
         self.url = f"{self.shop.url}&text=text"
         for item in range(ROWS):
             self.shop.put(self.shop.first, item, f"item {item}", vector("old", f"item {item}").tolist())
-        attach(self.url, old=OLD, new=NEW).close()
+        start(self.url, old=OLD, new=NEW).close()
         self.context = forking(f"crash.{place}")
         self.processes: dict[str, Any] = {}
         self.stop = self.context.Event()
@@ -440,7 +437,7 @@ class Round:
         """Make a pass for both sides, and compare both collections with what the applications remember."""
 
         def settled() -> dict[ModelSide, str]:
-            with attach(self.url, old=OLD, new=NEW) as it:
+            with start(self.url, old=OLD, new=NEW) as it:
                 settle(it)
                 return {side: it.engine.target(side).collection for side in OTHER}
 

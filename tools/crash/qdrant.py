@@ -29,7 +29,7 @@ from crash.collections import BUGS, ROWS, differences, settle, step
 from crash.shop import NEW, OLD, made_by, vector
 from limpet.attached.collections import due as rules
 from limpet.attached.collections.ledger import CollectionLedger
-from limpet.attached.collections.opening import attach, current, everywhere
+from limpet.attached.collections.opening import current, everywhere, start
 from limpet.engines.address import read_address
 from limpet.engines.collection import Target
 from limpet.engines.qdrant.source import connected
@@ -161,7 +161,7 @@ def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool
             until = time.monotonic() + PATIENCE
             while time.monotonic() < until:
                 try:
-                    with attach(url, old=OLD, new=NEW) as attachment:
+                    with start(url, old=OLD, new=NEW) as attachment:
                         while not step(attachment, draw, folder / "steps", last=last):
                             it.busy = last  # the end is without an application
                     return
@@ -241,7 +241,7 @@ class Round:
         self.url, self.first = shop.url, shop.first
         for row in range(ROWS):
             put(shop.client, shop.first, "old", row, f"item {row}")
-        attach(self.url, old=OLD, new=NEW).close()
+        start(self.url, old=OLD, new=NEW).close()
         shop._context.__exit__(None, None, None)
         self.context = forking("crash.qdrant")
 
@@ -300,7 +300,7 @@ class Round:
 
     def agree(self) -> None:
         """Make a pass for both sides, and compare both with what the application remembers."""
-        with closing(attach(self.url, old=OLD, new=NEW)) as it:
+        with closing(start(self.url, old=OLD, new=NEW)) as it:
             settle(it)
             for side in OTHER:
                 self.compare(it.engine.target(side), side)

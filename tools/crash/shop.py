@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 
 from crash.server import PROGRAMS, Server
-from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment, start
 from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
@@ -117,8 +117,8 @@ class Shop:
              [written(side, f"item {row}") for row in range(rows)]],
         )  # fmt: skip
 
-    def attach(self, url: str = "", **options: Any) -> PostgresAttachment:
-        return attach(url or self.url, **{"old": OLD, "new": NEW, **options})
+    def start(self, url: str = "", **options: Any) -> PostgresAttachment:
+        return start(url or self.url, **{"old": OLD, "new": NEW, **options})
 
     def open(self) -> PostgresAttachment:
         return open_attachment(self.url)

@@ -1,54 +1,16 @@
-"""What an upgrade of vectors in somebody else's place offers, wherever that is: values and one protocol."""
+"""What an upgrade in somebody else's place offers beyond `limpet.upgrade.base.Upgrade`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, Self, Unpack
+from typing import Protocol, Unpack
 
-from limpet.attached.state import AttachmentEvent, AttachmentState
-from limpet.engines.collection import IndexStatus
+from limpet.attached.state import AttachmentState
 from limpet.engines.sides import ModelSide
+from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
-from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import ItemSource, VectorSource
-
-
-@dataclass(frozen=True)
-class AttachmentStatus:
-    """Where an attachment stands, as read in one moment.
-
-    Args:
-        place: What it is attached to, in words, without secrets.
-        state: Phase, models, and who writes with which.
-        old: The model whose vectors were there.
-        new: The model that takes over.
-        items: Items that have, or are to have, a vector.
-        lacking: Of them those without an up-to-date vector of each model, by side.
-        empty: Items for which the application itself keeps no vector; they get none.
-        indexes: Over the new vectors.
-        holding: Where vectors of both models share a column: how many items hold there one of each, by side, those of
-            earlier texts not counted; empty elsewhere.
-        unknown: How many items have vectors of which nobody knows the model or the text, since they were written
-            without our triggers. They count as lacking.
-        without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
-            last backfill found.
-        texts: Whether it is known what vectors are made of.
-    """
-
-    place: str
-    state: AttachmentState
-    old: UpgradeModel
-    new: UpgradeModel
-    items: int
-    lacking: dict[ModelSide, int]
-    empty: int
-    indexes: tuple[IndexStatus, ...]
-    holding: dict[ModelSide, int] = field(default_factory=dict)
-    without_text: dict[ModelSide, int] = field(default_factory=dict)
-    texts: bool = False
-    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,17 +29,15 @@ class NamedQuery:
 
 
 @dataclass(frozen=True)
-class AttachmentVerification:
+class AttachmentVerification(UpgradeVerification):
     """What `Attachment.verify` found.
 
     Args:
-        problems: What is not as it should be in the place itself, each with what to do.
         queries: Queries of the application that should change.
         unwatched: Why queries could not be watched; empty where they were.
     """
 
-    problems: tuple[str, ...]
-    queries: tuple[NamedQuery, ...]
+    queries: tuple[NamedQuery, ...] = ()
     unwatched: str = ""
 
     @property
@@ -86,20 +46,12 @@ class AttachmentVerification:
         return not self.problems and not self.queries
 
 
-class Attachment(Protocol):
-    """An upgrade that is carried out where the vectors are, beside an application that goes on.
-
-    Every step is possible again after it was interrupted anywhere, by the same call.
-
-    Args:
-        notes: In words, what was noticed when it was opened, such as a dump and restore, or what `detach` left.
-    """
-
-    notes: tuple[str, ...]
+class Attachment(Upgrade, Protocol):
+    """An upgrade that is carried out where an application keeps its vectors, beside that application."""
 
     @property
     def state(self) -> AttachmentState:
-        """Where it stands."""
+        """Its phase, its models, and who writes with which."""
         ...
 
     @property
@@ -117,14 +69,6 @@ class Attachment(Protocol):
         """The old vectors of the items as they are at the moment."""
         ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def status(self) -> AttachmentStatus:
-        """Read where it stands."""
-        ...
-
     def some(self, limit: int) -> list[str]:
         """Return ids of some items that have an old vector, at most so many."""
         ...
@@ -137,18 +81,14 @@ class Attachment(Protocol):
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
-        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins.
+        """Give items that lack one a vector of one of the models; what the application writes meanwhile wins.
 
         Args:
             source: Of vectors.
             of: Of which model.
-            made: When the source's vectors were made, where it does not read rows as they are.
+            made: When the source's vectors were made, where it does not read items as they are.
             options: See `FillOptions`.
         """
-        ...
-
-    def index(self) -> None:
-        """Build the indexes over the new vectors that there are over the old ones, beside reads and writes."""
         ...
 
     def swap(
@@ -157,10 +97,10 @@ class Attachment(Protocol):
         """Let the application's queries find the new vectors, at once.
 
         Args:
-            source: Of the new model, for rows that were written a moment ago.
+            source: Of the new model, for items that were written a moment ago.
             writes: With which model the application writes from then on; as before if left out.
-            allow_missing: So many rows may lack a vector, and are not found until they have one. (Where vectors of both
-                models share a column, all are found, and none is refused.)
+            allow_missing: So many items may lack a vector, and are not found until they have one. (Where vectors of
+                both models share a column, all are found, and none is refused.)
         """
         ...
 
@@ -176,7 +116,7 @@ class Attachment(Protocol):
         Args:
             model: old, new, or a fingerprint.
             source: Of that model, where no triggers bring over what the application wrote until now.
-            allow_missing: So many rows may lack a vector of that model.
+            allow_missing: So many items may lack a vector of that model.
         """
         ...
 
@@ -190,22 +130,15 @@ class Attachment(Protocol):
         """
         ...
 
-    def complete(self, *, allow_missing: int = 0) -> None:
-        """Declare the upgrade finished: `detach` then keeps the new vectors instead of the old ones."""
-        ...
+    def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
+        """Keep the old vectors alone, and remove what the upgrade added.
 
-    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
-        """Remove everything that was added, and leave the vectors that serve; with abandon whatever happened to it."""
+        Args:
+            allow_missing: So many items may stay without a vector.
+            force: Remove what is left of it, whatever became of the place meanwhile.
+        """
         ...
 
     def client_queries(self) -> list[tuple[str, str]]:
         """Return what the application may ask, each with what it is for."""
-        ...
-
-    def journal(self) -> Sequence[AttachmentEvent]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
-        ...
-
-    def close(self) -> None:
-        """Let go of connections."""
         ...

@@ -1,38 +1,27 @@
-"""Where an upgrade of vectors in somebody else's place stands, and which steps are possible: one pure function.
+"""Where an upgrade of vectors in somebody else's place stands: its phase, and what only attachments have beside it.
 
-::
+`limpet.upgrade.lifecycle` says which step is possible from which phase. Attachments add:
 
-    attach ─▶ attached ─fill─▶ filling ─filled─▶ filled ─index─▶ indexed ──swap──▶ swapped ──complete──▶ completed
-                                                                              ▲        │                     │
-                                                                              │        ▼                     │
-                                                                             swap ─ rolled back ◀──rollback──┘
-
-``detach`` is possible from everywhere but "swapped": that one is rolled back or completed first. Where the application
-has to change its own queries (a side table), there is no swap, and "indexed" is as far as it goes. Which model the
-application writes with is declared (``writes``) and independent of all this. Where nothing but a comparison tells what
-the application wrote (collections), a declaration says how many items the side that is written from then on is behind:
-a pass comes first that brings it up to date.
-
-Where vectors of both models share one column, whichever model's queries may meet them, the index that is there serves
-both: there is no step ``index``, ``swap`` and ``rollback`` are possible at any time, and again to go on with what was
-interrupted::
-
-    attach ─▶ attached ─fill─▶ filling ─filled─▶ filled      any of them ──swap──▶ swapped ──complete──▶ completed
-                                                             any of them ──rollback──▶ rolled back
+- ``swap`` needs new vectors that were filled in and indexed. Where the application has to change its own queries (a
+  side table), there is no swap.
+- With which model the application writes is declared (``writes``). ``finish`` needs the new model and ``cancel`` the
+  old one, since nobody can tell the two apart afterwards.
+- Where vectors of both models share one column, its index serves both: there is no step ``index``. ``swap`` and
+  ``rollback`` are possible as long as the upgrade lasts, and again to resume one that was interrupted.
+- Where only a comparison tells what the application wrote (collections), a declaration says how many items the side
+  that is written from then on is behind: a pass that brings it up to date comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import cast, get_args
 
 from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, UpgradeStateError, refuse
+from limpet.upgrade.lifecycle import Phase, UpgradeStep, check_step
 
-AttachmentPhase = Literal[
-    "none", "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed", "detached"
-]  # fmt: skip
 AttachmentEvent = Mapping[str, object]
 
 
@@ -41,10 +30,13 @@ class AttachmentState:
     """What an attachment is, apart from its rows.
 
     Args:
-        phase: The step that was done last.
+        phase: Of the upgrade.
         old: Fingerprint of the model whose vectors were there.
         new: Fingerprint of the model that is to take over.
         writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.
+        filled: Whether a backfill of new vectors came to its end.
+        indexed: Whether the indexes over new vectors were built after that.
+        turned_back: Whether a rollback came after the last swap: a column that both share is to hold old vectors then.
         swappable: Whether the new vectors can take the place of the old ones, so that the application's queries stay.
         shared: Whether vectors of both models are in one column, which queries of either search.
         compared: Whether what the application writes is found by comparing both sides.
@@ -52,10 +44,13 @@ class AttachmentState:
             looked for them; None where one has.
     """
 
-    phase: AttachmentPhase = "none"
+    phase: Phase = "steady"
     old: str = ""
     new: str = ""
     writes: ModelSide = "old"
+    filled: bool = False
+    indexed: bool = False
+    turned_back: bool = False
     swappable: bool = True
     shared: bool = False
     compared: bool = False
@@ -64,12 +59,14 @@ class AttachmentState:
     @property
     def serving(self) -> ModelSide:
         """Whose vectors the application's queries find; where both share a column, whose queries it is to ask."""
-        return "new" if self.phase in ("swapped", "completed") else "old"
+        if self.phase == "steady":
+            return self.writes  # an upgrade ends with one model
+        return "new" if self.phase == "swapped" else "old"
 
     @property
     def turns(self) -> ModelSide:
         """Whose vectors a column that both share is to hold in the end."""
-        return "old" if self.phase == "rolled back" else "new"
+        return "old" if self.turned_back else "new"
 
     def fingerprint(self, side: ModelSide) -> str:
         """Return the fingerprint of one of the models."""
@@ -78,7 +75,7 @@ class AttachmentState:
     def side_of(self, model: str) -> ModelSide:
         """Return which of the two a fingerprint, or the word old or new, names.
 
-        >>> AttachmentState("attached", "declared:a", "declared:b").side_of("declared:b")
+        >>> AttachmentState("started", "declared:a", "declared:b").side_of("declared:b")
         'new'
 
         Raises:
@@ -90,15 +87,19 @@ class AttachmentState:
         raise ConfigError(f"The model '{model}'.", expected=f"old ({self.old}) or new ({self.new})")
 
 
+_UNDER_WAY: tuple[Phase, ...] = ("started", "swapped")
+
+
 def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     """Return the state after an event.
 
     Args:
         state: Before.
-        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable, shared, compared),
-            "fill", "filled", "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes),
-            "settled" (late), "complete", "detach". Where sides are compared, events that change who writes with what
-            say how many items the side that is to be written is "behind", and how many may be ("allow_missing").
+        event: Plain values with "kind" and what the kind needs: "start" (old, new, swappable, shared, compared),
+            "backfill" (of, and once it stopped why: "stopped"), "index", "swap" (writes, if it changes), "rollback"
+            (the same), "writes" (writes), "settled" (late), "finish", "cancel". Where sides are compared, events that
+            change who writes with what say how many items the side that is to be written is "behind", and how many may
+            be ("allow_missing").
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -106,78 +107,42 @@ def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     """
     kind = str(event.get("kind"))
     refuse(kind not in _STEPS, f"An event of the kind '{kind}'.", f"one of {', '.join(_STEPS)}")
-    allowed = (_FROM | _FROM_SHARED if state.shared else _FROM)[kind]
-    if state.phase not in allowed:
-        raise UpgradeStateError(
-            f"Cannot {kind}: the attachment is {state.phase}.",
-            expected=f"one that is {' or '.join(allowed)}" if allowed else "another step",
-            to_do=_HINTS.get((kind, state.phase if allowed else ""), "`limpet attach status` shows where it stands")
-            + ".",
-        )
+    anywhere = kind in ("writes", "settled") or (state.shared and kind in ("swap", "rollback"))
+    check_step(cast(UpgradeStep, kind), state.phase, possible=_UNDER_WAY if anywhere else None)
     return _STEPS[kind](state, event)
 
 
-def replay(events: Iterable[AttachmentEvent]) -> AttachmentState:
-    """Return the state that a journal leads to.
-
-    >>> replay([{"kind": "attach", "old": "declared:a", "new": "declared:b"}, {"kind": "fill"}]).phase
-    'filling'
-    """
-    state = AttachmentState()
-    for event in events:
-        state = advance(state, event)
-    return state
-
-
-_FROM: dict[str, tuple[AttachmentPhase, ...]] = {
-    "attach": ("none",),
-    "fill": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
-    "filled": ("filling", "filled", "indexed", "swapped", "rolled back", "completed"),
-    "index": ("filled", "indexed", "swapped", "rolled back", "completed"),
-    "swap": ("indexed", "rolled back"),
-    "rollback": ("swapped", "completed"),
-    "writes": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
-    "settled": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
-    "complete": ("swapped", "completed"),
-    "detach": ("attached", "filling", "filled", "indexed", "rolled back", "completed"),
-}
-_FROM_SHARED: dict[str, tuple[AttachmentPhase, ...]] = {
-    "index": (),
-    "swap": ("attached", "filling", "filled", "swapped", "rolled back"),
-    "rollback": ("attached", "filling", "filled", "swapped", "rolled back", "completed"),
-    "detach": ("attached", "filling", "filled", "rolled back", "completed"),
-}
-_HINTS: dict[tuple[str, str], str] = {
-    ("index", ""): "no other index is needed: the index that is there serves the vectors of both models",
-    ("index", "attached"): "fill it first: `limpet attach backfill --model MODEL`",
-    ("index", "filling"): "`limpet attach backfill --model MODEL` goes on until every row has a new vector",
-    ("swap", "attached"): "fill it first: `limpet attach backfill --model MODEL`; then build the indexes",
-    ("swap", "filling"): "`limpet attach backfill --model MODEL` goes on; then build the indexes",
-    ("swap", "filled"): "build the indexes first: `limpet attach index`",
-    ("swap", "swapped"): "the new vectors serve already; `limpet attach status` shows how to end the upgrade",
-    ("detach", "swapped"): "go back to the old vectors (rollback) or keep the new ones (complete) first; "
-    "`limpet attach status` shows both commands",
-}  # fmt: skip
-
-
-def _attach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
+def _start(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
         raise ConfigError(f"Both models are {old}.", to_do="name the new one by --new-name.")
-    swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
-    return AttachmentState("attached", old, new, "old", swappable, shared, bool(event.get("compared")))
+    return AttachmentState(
+        "started", old, new, swappable=bool(event.get("swappable", True)), shared=bool(event.get("shared")),
+        compared=bool(event.get("compared")),
+    )  # fmt: skip
 
 
-def _fill(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    return replace(state, phase="filling") if state.phase == "attached" else state
-
-
-def _filled(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    return replace(state, phase="filled") if state.phase == "filling" else state
+def _backfill(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
+    done = event.get("of") == "new" and event.get("stopped") == "done"
+    return replace(state, filled=True) if done else state
 
 
 def _index(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    return replace(state, phase="indexed") if state.phase == "filled" else state
+    if state.shared:
+        raise UpgradeStateError(
+            "Cannot index: the index that is there serves the vectors of both models.", expected="another step"
+        )
+    _refuse_unfilled("index", state)
+    return replace(state, indexed=True)
+
+
+def _refuse_unfilled(step: str, state: AttachmentState) -> None:
+    if not state.filled:
+        raise UpgradeStateError(
+            f"Cannot {step}: not every row was given a new vector.",
+            expected="a backfill that came to its end",
+            to_do="`limpet upgrade backfill --model MODEL` makes new vectors, or goes on.",
+        )
 
 
 def _swap(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
@@ -185,13 +150,19 @@ def _swap(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
         raise UpgradeStateError(
             "Cannot swap: the new vectors are in a table of their own, not beside the old ones.",
             expected="a column that may be renamed, which only the owner of a table can do",
-            to_do="let the application join the table as `limpet attach status` prints it, or attach as the owner.",
+            to_do="let the application join the table as `limpet upgrade status` prints it, or start as the owner.",
         )
-    return _writing(replace(state, phase="swapped"), event)
+    if not state.shared:
+        _refuse_unfilled("swap", state)
+        if not state.indexed:
+            raise UpgradeStateError(
+                "Cannot swap: the new vectors are not indexed.", to_do="`limpet upgrade index` builds the indexes."
+            )
+    return _writing(replace(state, phase="swapped", turned_back=False), event)
 
 
 def _rollback(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    return _writing(replace(state, phase="rolled back"), event)
+    return _writing(replace(state, phase="started", turned_back=True), event)
 
 
 def _writing(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
@@ -212,44 +183,33 @@ def _writing(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
 def _declare(state: AttachmentState, side: ModelSide) -> str:
     """Return what to type to declare it: where sides are compared, with the model that a pass may need."""
     model = " --model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
-    return f"`limpet attach writes --of {side}{model}`"
+    return f"`limpet upgrade writes --of {side}{model}`"
 
 
 def _settled(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return replace(state, late=None) if state.late == event.get("late") else state
 
 
-def _complete(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    if state.writes != "new":
-        raise UpgradeStateError(
-            f"Cannot complete: the application writes with {state.old}, as far as is declared.",
-            expected=f"an application that writes with {state.new}, since nobody will tell the two apart afterwards",
-            to_do=f"let it, declare it by {_declare(state, 'new')}, then complete.",
-        )
-    return replace(state, phase="completed")
-
-
-def _detach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
-    stays: ModelSide = "new" if state.phase == "completed" else "old"
+def _end(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
+    stays: ModelSide = "new" if event["kind"] == "finish" else "old"
     if state.writes != stays:
         raise UpgradeStateError(
-            f"Cannot detach: the application writes with {state.fingerprint(state.writes)}, as far as is declared, and "
-            f"the vectors of {state.fingerprint(stays)} stay.",
-            expected="one model, since nobody will tell the two apart afterwards",
-            to_do=f"let the application write with that one, declare it by {_declare(state, stays)}, then detach.",
+            f"Cannot {event['kind']}: the application writes with {state.fingerprint(state.writes)}, as far as is "
+            f"declared, and the vectors of {state.fingerprint(stays)} stay.",
+            expected=f"an application that writes with {state.fingerprint(stays)}",
+            to_do=f"let it, declare it by {_declare(state, stays)}, then repeat.",
         )
-    return replace(state, phase="detached")
+    return replace(state, phase="steady")
 
 
 _STEPS: dict[str, Callable[[AttachmentState, AttachmentEvent], AttachmentState]] = {
-    "attach": _attach,
-    "fill": _fill,
-    "filled": _filled,
+    "start": _start,
+    "backfill": _backfill,
     "index": _index,
     "swap": _swap,
     "rollback": _rollback,
     "writes": _writing,
     "settled": _settled,
-    "complete": _complete,
-    "detach": _detach,
+    "finish": _end,
+    "cancel": _end,
 }

@@ -1,6 +1,6 @@
-"""``limpet attach``: carry out an upgrade on a table of PostgreSQL, while the application goes on using it.
+"""``limpet attach``: upgrade the vectors in your own table or collection while an application uses it.
 
-Every step has a way back until `detach`, which leaves the table as it was, or with the new vectors in place of the old.
+Until `finish`, `rollback` leads back to the old vectors. `cancel` leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json as json_text
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -25,11 +25,10 @@ from limpet.cli.models import Model, Opening
 from limpet.cli.parameters import RARE, as_typed
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
-from limpet.models.names import ModelName
 from limpet.support.wording import duration
 
 if TYPE_CHECKING:
-    from limpet.attached.base import Attachment, AttachmentStatus
+    from limpet.attached.base import Attachment
     from limpet.attached.postgres.start import TablePlan
     from limpet.evaluation.results import Evaluation
     from limpet.upgrade.model import UpgradeModel
@@ -60,7 +59,7 @@ class Attached(str):
 
     @contextmanager
     def opened(self) -> Iterator[Attachment]:
-        """Open the attachment, and close it."""
+        """Open the upgrade, and close it."""
         from limpet.attached.opening import open_attachment
 
         with self.told(), open_attachment(self) as it:
@@ -78,7 +77,7 @@ class Attached(str):
     def completed(self, text: str) -> str:
         """Return a text whose commands between backticks name the URL."""
         place = shlex.quote(without_secrets(self))
-        return re.sub(r"`limpet attach (\w+)", lambda found: f"`limpet attach {found[1]} {place}", text)
+        return re.sub(r"`limpet upgrade (\w+)", lambda found: f"`limpet attach {found[1]} {place}", text)
 
     def command(self, subcommand: str, *words: object) -> str:
         """Return what to type, without a password."""
@@ -197,27 +196,27 @@ def start(
     index: Annotated[str, RARE] = "whole",
     dry_run: bool = False,
 ) -> int:
-    """Attach to a table: room for new vectors, and triggers that mark what the application writes.
+    """Start an upgrade: make room for new vectors, and watch what the application writes.
 
-    Nothing that is served changes. One transaction adds two columns to the table (three with --same-column), or with
-    --aside a table beside it, and a schema, limpet_attached, in which is written down what was done. The application
-    needs no rights for it.
+    Queries find what they found before. One transaction adds two columns to the table (three with --same-column), or
+    with --aside a table beside it, triggers, and the schema limpet_attached, which records every step. The application
+    needs no rights there. Beside a collection, a second one or a second vector is made.
 
     Args:
-        source: What will make the new vectors, of which only the identity is taken here.
-        old_name: What you call the model of the vectors that are there, or its fingerprint.
-        new_name: What you call the new model, with --dim where nothing else says it.
-        dim: Dimension of its vectors.
-        aside: Keep new vectors in a table of their own, where the table may not be altered. The application then
-            changes its queries; nothing can be swapped.
-        same_column: Write new vectors into the application's own column, in any order, where its index serves on; for a
-            model that is compatible with the old one, which --evidence says.
-        evidence: What `limpet evaluate --mixing` wrote of the two models: a results.json, or its folder.
-        fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
-        index: What indexes over new vectors hold, where the old ones are indexed: whole vectors of up to 4,000 numbers;
-            bits, the sign of every number; first:N, the first N numbers; none builds no index.
-        dry_run: Print the SQL of every step and the rights that they take, and change nothing; of a collection print in
-            words what every step would do.
+        source: What will make the new vectors. Only its identity is recorded.
+        old_name: Name or fingerprint of the model that made the existing vectors.
+        new_name: Name of the new model. Needs --dim where no --model is given.
+        dim: Dimension of the new vectors.
+        aside: Keep new vectors in a table of their own, for tables that may not be altered. The application then
+            changes its queries, and no swap is possible.
+        same_column: Write new vectors into the application's own column, whose index goes on serving. Only for a model
+            that is compatible with the old one: needs --evidence.
+        evidence: Results of `limpet evaluate --mixing` for the two models: a results.json, or its folder.
+        fire_triggers: Let the backfill fire the application's own triggers on updates.
+        index: What the new indexes hold: whole vectors (up to 4,000 numbers), bits (the sign of every number), first:N
+            (the first N numbers), or none to build no index.
+        dry_run: Print the SQL of every step and the rights it takes (for a collection: what every step does), and
+            change nothing.
 
     Examples:
         limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --old-name v1 --model st:MODEL
@@ -249,9 +248,9 @@ def start(
                     console.print(f"{step}: {'; '.join(words)}.")
                 print_json(asdict(would))
                 return int(bool(would.refusals))
-            with opening.attach(url, old=old, new=new) as collection:
+            with opening.start(url, old=old, new=new) as collection:
                 return _tell(collection, url, {})
-        from limpet.attached.postgres.attachment import attach
+        from limpet.attached.postgres.attachment import start as start_table
         from limpet.attached.postgres.start import plan
 
         def planned() -> TablePlan:
@@ -259,16 +258,16 @@ def start(
 
         if dry_run:
             found = planned()
-            _tell_plan(found)
+            _tell_plan(found, url)
             print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
                            "notes": found.notes, "steps": found.steps})  # fmt: skip
             return int(bool(found.lacking or found.refusals))
-        with suppress(UpgradeStateError):  # attached already
+        with suppress(UpgradeStateError):  # started already
             for note in planned().notes:
-                console.print(f"Note: {note}")
-        with console.status("waiting for a moment to attach"):
-            it = attach(url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
-                        index=index)  # fmt: skip
+                console.print(f"Note: {url.completed(note)}")
+        with console.status("waiting for a lock"):
+            it = start_table(url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+                             index=index)  # fmt: skip
         with it:
             return _tell(it, url, {})
 
@@ -286,9 +285,9 @@ def _mixing_of(evidence: Path | None) -> Evaluation:
     return EvaluationResults.load(evidence).only(f"'{evidence}'")
 
 
-def _tell_plan(found: TablePlan) -> None:
+def _tell_plan(found: TablePlan, url: Attached) -> None:
     for note in found.notes:
-        console.print(f"Note: {note}")
+        console.print(f"Note: {url.completed(note)}")
     for refusal in found.refusals:
         console.print(f"Refused: {refusal}.")
     print_table("Rights", ["right", "held"], [[one.statement, "yes" if one.held else "no"] for one in found.rights])
@@ -299,7 +298,7 @@ def _tell_plan(found: TablePlan) -> None:
 
 
 def status(url: Attached) -> int:
-    """Show where the upgrade stands, what the application may ask, and what to type next.
+    """Show the phase of the upgrade, queries for the application, and the commands to type next.
 
     Examples:
         limpet attach status "postgresql://shop@db/shop?table=shop.items"
@@ -322,24 +321,23 @@ def backfill(
     made: Annotated[str | None, RARE] = None,
     watch: float | None = None,
 ) -> int:
-    """Give rows that lack one a new vector, in small transactions; what the application writes meanwhile wins.
+    """Give rows that lack a new vector one, in small transactions. What the application writes meanwhile wins.
 
-    Stopped anywhere, the same command goes on, and several may run at once. Rows whose text is blank are counted as
-    without text, and get no vector. The exit code is 1 if the source does not have some of the other rows.
+    Repeat the command to resume. Several may run at once. Rows whose text is blank get no vector, and are counted as
+    without text. The exit code is 1 if the source lacks other rows.
 
     Args:
-        of: Whose vectors: new; or old, so that nothing is missing after a rollback.
-        batch: Rows embedded and written at a time. When left out, 512 of a table; of a collection as many as are
-            measured to be fast.
+        of: Model whose vectors are filled in: new, or old before a rollback.
+        batch: Rows embedded and written at a time. Default: 512 of a table; measured for a collection.
         batch_size: Texts that the model takes at a time.
-        budget: Embed at most so many now.
-        rate: Embed at most so many rows a second.
-        share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
-            busier the database is, the longer.
-        seconds: Begin no further batch after so many seconds.
-        made: When stored vectors were made, such as 2026-11-23T18:00+00:00: rows that the application changed
-            later are left. The moment of the start when left out.
-        watch: Look again every so many seconds for rows that the application wrote, until Ctrl-C.
+        budget: Stop after embedding this many rows.
+        rate: Maximum number of rows embedded per second.
+        share: Maximum share of the time spent on writing, such as 0.1: rest after every transaction, longer where the
+            database is busy.
+        seconds: Begin no further batch after this many seconds.
+        made: When stored vectors were made, such as 2026-11-23T18:00+00:00. Rows that the application changed later
+            are skipped. Default: when the upgrade was started.
+        watch: Look again every this many seconds for rows that the application wrote, until Ctrl-C.
 
     Examples:
         limpet attach backfill "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
@@ -390,7 +388,7 @@ def _moment(text: str) -> datetime:
 
 
 def index(url: Attached) -> int:
-    """Build the indexes over new vectors that there are over the old ones, while the application reads and writes.
+    """Build the indexes over new vectors that exist over the old ones, while the application reads and writes.
 
     Examples:
         limpet attach index "postgresql://shop@db/shop?table=shop.items"
@@ -408,15 +406,16 @@ def swap(
     writes: Side | None = None,
     allow_missing: int = 0,
 ) -> int:
-    """Let the application's queries find new vectors: two columns change their names in one transaction.
+    """Let the application's queries find the new vectors: one transaction renames both columns.
 
-    With --same-column it is from now on to ask with the new model; that is possible before, while and after rows are
-    filled, and locks nothing.
+    With --same-column the application asks with the new model from now on. That needs no lock, and is possible before,
+    during and after the backfill. Of a collection, the pointer in the ledger moves.
 
     Args:
-        source: Where vectors of rows come from that were written a moment ago; refused if there are any, when left out.
-        writes: With which model the application writes from then on; as before when left out.
-        allow_missing: So many rows may lack a vector, and are not found until they have one.
+        source: What makes vectors for rows that were written a moment ago. Without it, the swap is refused if there are
+            such rows.
+        writes: Model with which the application writes from now on. Default: as before.
+        allow_missing: Maximum number of rows without a new vector. They are not found until they have one.
 
     Examples:
         limpet attach swap "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
@@ -425,7 +424,7 @@ def swap(
     _refuse_negative(allow_missing)
     with url.opened() as it:
         opened = source.opened(it, "new")
-        with console.status("waiting for a moment to swap"):
+        with console.status("waiting for a lock"):
             it.swap(opened, writes=writes, allow_missing=allow_missing)
         return _tell(it, url, {})
 
@@ -437,15 +436,16 @@ def rollback(
     writes: Side | None = None,
     allow_missing: int = 0,
 ) -> int:
-    """Let the application's queries find old vectors again, at once.
+    """Let the application's queries find the old vectors again, at once.
 
-    With --same-column it is to ask with the old model again at once, and old vectors are put back in small
-    transactions; the same command goes on where it was stopped.
+    With --same-column the application asks with the old model again, and old vectors are put back in small
+    transactions. Repeat the command to resume.
 
     Args:
-        source: Where old vectors of rows come from that were written since; refused if there are any, when left out.
-        writes: With which model the application writes from then on; as before when left out.
-        allow_missing: So many rows may lack an old vector, and are not found until they have one.
+        source: What makes old vectors for rows that were written since the swap. Without it, the rollback is refused if
+            there are such rows.
+        writes: Model with which the application writes from now on. Default: as before.
+        allow_missing: Maximum number of rows without an old vector. They are not found until they have one.
 
     Examples:
         limpet attach rollback "postgresql://shop@db/shop?table=shop.items"
@@ -466,15 +466,15 @@ def writes(
     of: str,
     allow_missing: int = 0,
 ) -> int:
-    """Declare with which model the application writes, where its sessions do not say it by limpet.writes_with.
+    """Declare with which model the application writes. A session may say otherwise by limpet.writes_with.
 
-    A collection has no triggers. A pass therefore brings over what the application wrote until now, and the command is
-    refused where that needs a model and none is given.
+    A collection has no triggers: a pass first brings over what the application wrote until now. Give the model for it
+    if items were written since the last pass.
 
     Args:
         source: What makes vectors of that model, for items of a collection that were written since the last pass.
-        of: Of which model its vectors are: old, new, or what the models are called.
-        allow_missing: So many items of a collection may lack a vector of that model.
+        of: Model that makes the application's vectors: old, new, or its name.
+        allow_missing: Maximum number of items of a collection without a vector of that model.
 
     Examples:
         limpet attach writes "postgresql://shop@db/shop?table=shop.items" --of new
@@ -490,16 +490,15 @@ def writes(
 
 
 def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0.0) -> int:
-    """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
+    """Look for wrong rows, triggers and indexes, and for queries that should change. The exit code is 1 if so.
 
     Rows that were written without our triggers are found by digests of their texts and vectors, and count as lacking
     from then on. Given the model that serves, up to 256 rows that the application wrote since the last swap or rollback
-    are embedded again: a writer that was not updated shows by vectors of the other model.
+    are embedded again. This finds a writer that still uses the other model.
 
     Args:
         source: The model that serves.
-        watch: Seconds to watch pg_stat_statements: only queries that are still sent are named. All that it remembers
-            when 0.
+        watch: Seconds to watch pg_stat_statements: only queries sent meanwhile are named. Default: all that it has.
 
     Examples:
         limpet attach verify "postgresql://shop@db/shop?table=shop.items" --watch 60
@@ -522,57 +521,62 @@ def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0
     return int(not found.passed)
 
 
-def complete(url: Attached, *, allow_missing: int = 0) -> int:
-    """Count every row, and declare the upgrade finished: `detach` keeps the new vectors then.
+def finish(url: Attached, *, allow_missing: int = 0) -> int:
+    """Keep the new vectors alone, and remove everything else that was added. There is no way back.
 
-    Args:
-        allow_missing: So many rows may lack a new vector.
-
-    Examples:
-        limpet attach complete "postgresql://shop@db/shop?table=shop.items"
-    """
-    _refuse_negative(allow_missing)
-    with url.opened() as it:
-        with console.status("looking at every row"):
-            it.complete(allow_missing=allow_missing)
-        return _tell(it, url, {})
-
-
-def detach(url: Attached, *, allow_missing: int = 0, abandon: bool = False) -> int:
-    """Remove everything that was added: the table is as it was, or after `complete` with new vectors for the old ones.
+    Every row is counted before. The second collection, or vector, of an engine stays: it is its owner's to remove.
 
     Args:
         allow_missing: So many rows may stay without a vector.
-        abandon: Remove what is left, whatever became of the table meanwhile.
 
     Examples:
-        limpet attach detach "postgresql://shop@db/shop?table=shop.items"
+        limpet attach finish "postgresql://shop@db/shop?table=shop.items"
     """
     _refuse_negative(allow_missing)
     with url.opened() as it:
-        state = it.state
-        stays = state.fingerprint("new" if state.phase == "completed" else "old")
+        stays = it.state.new
         with console.status("removing what was added"):
-            it.detach(allow_missing=allow_missing, abandon=abandon)
-    left = "what was left of the attachment was removed" if abandon else f"the vectors of {stays} stay"
-    console.print(f"Detached; {left}.")
+            it.finish(allow_missing=allow_missing)
+        return _tell_end(it, stays)
+
+
+def cancel(url: Attached, *, allow_missing: int = 0, force: bool = False) -> int:
+    """Keep the old vectors alone, and remove everything that was added: the table is as it was.
+
+    Args:
+        allow_missing: So many rows may stay without a vector.
+        force: Remove what is left of the upgrade of a table that was changed, whatever became of it.
+
+    Examples:
+        limpet attach cancel "postgresql://shop@db/shop?table=shop.items"
+    """
+    _refuse_negative(allow_missing)
+    with url.opened() as it:
+        stays = it.state.fingerprint(it.state.serving)
+        with console.status("removing what was added"):
+            it.cancel(allow_missing=allow_missing, force=force)
+        return _tell_end(it, stays)
+
+
+def _tell_end(it: Attachment, stays: str) -> int:
+    console.print(f"Ended; the vectors of {stays} stay.")
     for note in it.notes:
         console.print(f"Note: {note}")
-    print_json({"detached": True, "stays": stays, "notes": it.notes})
+    print_json({"stays": stays, "notes": it.notes})
     return 0
 
 
-def journal(url: Attached) -> int:
-    """List what was done, the last step last.
+def log(url: Attached) -> int:
+    """List the steps that were taken, the last one last.
 
     Examples:
-        limpet attach journal "postgresql://shop@db/shop?table=shop.items"
+        limpet attach log "postgresql://shop@db/shop?table=shop.items"
     """
     with url.opened() as it:
         events = [dict(event) for event in it.journal()]
     rows = [[str(one.pop("at")), str(one.pop("kind")), json_text.dumps(one)] for one in map(dict, events)]
-    print_table("Journal", ["at", "step", "what"], rows)
-    print_json({"journal": events})
+    print_table("Log", ["at", "step", "what"], rows)
+    print_json({"log": events})
     return 0
 
 
@@ -580,13 +584,12 @@ def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     with console.status("counting rows"):
         found = it.status()
-    state = found.state
-    called = {"old": found.old.called, "new": found.new.called}
-    model = called[state.serving]
-    serving = f"Queries are to be of {model}" if state.shared else f"{model} serves"
+    called = {side: found.model(side).called for side in get_args(Side)}
+    model = called[found.serving]
+    serving = f"Queries are to be of {model}" if found.holding else f"{model} serves"
     console.print(
-        f"{found.place}: {state.phase}. {serving}, and "
-        f"the application writes with {called[state.writes]} unless a session says otherwise."
+        f"{found.place}: {found.phase}. {serving}, and "
+        f"the application writes with {called[found.writes]} unless a session says otherwise."
     )
     for note in it.notes:
         console.print(f"Note: {url.completed(note)}")
@@ -608,104 +611,8 @@ def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
     queries = it.client_queries()
     for purpose, query in queries:
         console.print(f"For the application, {purpose}:\n  {query}")
-    steps = _next(found)
-    for purpose, words in steps:
-        console.print(f"Next, to {purpose}: {url.command(*words)}")
-    print_json({**document, **asdict(found), "notes": it.notes, "serving": state.serving, "queries": dict(queries),
-                   "next": [url.command(*words) for _, words in steps]})  # fmt: skip
+    for step in found.next:
+        console.print(f"Next, to {step.purpose}: {url.command(*step.words)}")
+    print_json({**document, **asdict(found), "notes": it.notes, "queries": dict(queries),
+                   "next": [url.command(*step.words) for step in found.next]})  # fmt: skip
     return 0
-
-
-Step = tuple[str, list[str]]
-
-
-def _stored(words: Sequence[str]) -> bool:
-    """Say whether words name vectors that were made before, which no row has that was written a moment ago."""
-    from limpet.engines.sources import SOURCES
-
-    named = ModelName(words[words.index("--over" if "--over" in words else "--model") + 1], sources=SOURCES)
-    return named.scheme == "vectors" and named.place not in ("MODEL", "OLD_MODEL")
-
-
-def _next(found: AttachmentStatus) -> list[Step]:
-    """Return what to type next, each with what it is for, the most sensible first.
-
-    Each is possible as it stands. Where it names a model that nobody named by options, the purpose says which one.
-    """
-    state, phase, named = found.state, found.state.phase, {"old": found.old.fingerprint, "new": found.new.fingerprint}
-    one_dim = found.old.dim == found.new.dim
-    lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(Side)}
-
-    def allowed(side: Side) -> list[str]:
-        """Return words that allow rows to lack a vector which nothing can be made for."""
-        left = found.lacking[side] - lacking[side]
-        return ["--allow-missing", str(left)] if left else []
-
-    def source(side: Side) -> tuple[str, list[str]]:
-        """Return words that name what makes vectors of a model, and what to put in for a word in capitals."""
-        known = found.new.options if side == "new" else found.old.options
-        if known:
-            return "", shlex.split(known)
-        place = "MODEL" if side == "new" else "OLD_MODEL"
-        if not found.texts or (side == "new" and named[side].startswith(DECLARED)):
-            file = "FILE" if side == "new" else "OLD_FILE"
-            return f" ({file} stands for vectors of {named[side]})", ["--model", file]
-        return f" ({place} stands for the text model {named[side]})", ["--model", place]
-
-    def fresh(side: Side) -> list[str]:
-        """Return the same for rows that were written a moment ago: files hold no vectors of them."""
-        words = source(side)[1]
-        return [] if _stored(words) or words[-1] in ("MODEL", "OLD_MODEL") else words
-
-    def writing(side: Side) -> list[str]:
-        return [] if one_dim else ["--writes", side]
-
-    def fill(side: Side) -> list[Step]:
-        what, words = source(side)
-        purpose = "fill rows" if side == "new" else "fill old vectors, for a way back"
-        return [(f"{purpose}{what}", ["backfill", *(["--of", "old"] if side == "old" else []), *words])] * bool(
-            lacking[side]
-        )
-
-    def leave(side: Side, purpose: str) -> list[Step]:
-        if state.writes != side and (one_dim or state.serving == side):
-            return [(f"declare that the application writes with {named[side]} again", ["writes", "--of", side])]
-        counted = state.shared or phase not in ("attached", "filling", "filled")
-        if counted and lacking[side]:
-            return fill(side)
-        return [(purpose, ["detach", *(allowed(side) if counted else [])])]
-
-    what, words = source("old")
-    backwards: list[Step] = []
-    if state.shared or not lacking["old"]:
-        backwards.append(("go back", ["rollback", *writing("old"), *([] if state.shared else allowed("old"))]))
-    if not _stored(words) and (lacking["old"] or phase == "swapped"):
-        rest = [] if state.shared else allowed("old")
-        backwards.append(
-            (f"go back after rows were written with the new model{what}",
-             ["rollback", *words, *writing("old"), *rest])
-        )  # fmt: skip
-    forwards: Step = ("ask with the new model" if state.shared else "let them serve",
-                      ["swap", *fresh("new"), *writing("new"), *([] if state.shared else allowed("new"))])  # fmt: skip
-    declared: list[Step] = [("declare who writes with what", ["writes", "--of", "new"])] * (
-        state.writes == "old" and not (state.compared and found.lacking["new"])
-    )
-    end: list[Step] = [("end it", ["complete", *allowed("new")])] * (state.writes == "new" and not lacking["new"])
-    away = leave("old", "leave everything as it was")
-    if phase == "completed":
-        return [*fill("new"), *leave("new", "keep the new vectors alone"), *backwards]
-    if phase == "swapped":
-        return [*fill("new"), *fill("old"), *backwards, *declared, *end]
-    if state.shared:
-        left: list[Step] = [("put back the rest", ["rollback"])] * bool(phase == "rolled back" and found.holding["new"])
-        if phase != "rolled back" and found.holding["new"]:
-            away = backwards[:1]
-        return [*left, *(fill("old") if phase == "rolled back" else fill("new")), forwards, *away]
-    if phase in ("attached", "filling"):
-        return [*(fill("new") or [(f"fill rows{source('new')[0]}", ["backfill", *source("new")[1]])]), *away]
-    if phase == "filled":
-        return [*fill("new"), ("index them", ["index"]), *away]
-    if not state.swappable:
-        return [*fill("new"), ("see which queries still search old vectors", ["verify"]), *away]
-    possible = not lacking["new"] or bool(fresh("new"))
-    return [*fill("new"), *([forwards] if possible else []), *away]

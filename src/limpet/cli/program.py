@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gallery cancel": ("gallery.upgrade:cancel", "Remove the new vectors; the old model stays active."),
     "gallery gc": ("gallery.upgrade:gc", "Free the storage of vectors that are no longer needed."),
     "gallery log": ("gallery.status:log", "List what was done to the gallery."),
-    "attach start": ("attach:start", "Attach to a table or collection and make room for new vectors."),
+    "attach start": ("attach:start", "Start an upgrade of a table or collection."),
     "attach status": ("attach:status", "Show where the upgrade stands and what to type next."),
     "attach backfill": ("attach:backfill", "Give rows new vectors in small transactions; resumable."),
     "attach index": ("attach:index", "Build indexes over new vectors."),
@@ -56,9 +56,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach rollback": ("attach:rollback", "Let the application's queries find old vectors again."),
     "attach writes": ("attach:writes", "Declare with which model the application writes."),
     "attach verify": ("attach:verify", "Look for wrong rows and for queries that should change."),
-    "attach complete": ("attach:complete", "Count every row and declare the upgrade finished."),
-    "attach detach": ("attach:detach", "Remove everything that was added."),
-    "attach journal": ("attach:journal", "List what was done."),
+    "attach finish": ("attach:finish", "Keep the new vectors and remove what was added."),
+    "attach cancel": ("attach:cancel", "Keep the old vectors and remove what was added."),
+    "attach log": ("attach:log", "List the steps that were taken."),
     "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
 }
 """By what people type: module and function, and what the help of the group says about it."""

@@ -39,9 +39,9 @@ _TO_DO: Mapping[tuple[UpgradeStep, Phase], str] = {
     ("start", "started"): "`limpet upgrade cancel` ends the upgrade that was started",
     ("start", "swapped"): "`limpet upgrade finish` or `limpet upgrade rollback` comes first",
     ("swap", "swapped"): "the new vectors serve already",
-    ("rollback", "started"): "the old vectors serve already; `limpet upgrade cancel` gives up the new ones",
-    ("finish", "started"): "`limpet upgrade swap` comes first; `limpet upgrade cancel` keeps the old vectors",
-    ("cancel", "swapped"): "`limpet upgrade rollback` comes first; `limpet upgrade finish` keeps the new vectors",
+    ("rollback", "started"): "the old vectors serve already, and cancel gives up the new ones",
+    ("finish", "started"): "swap comes first, and cancel keeps the old vectors; `limpet upgrade status` shows both",
+    ("cancel", "swapped"): "rollback comes first, and finish keeps the new vectors; `limpet upgrade status` shows both",
 }
 
 

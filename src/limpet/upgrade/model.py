@@ -22,13 +22,18 @@ class UpgradeModel:
     options: str = ""
 
     @property
+    def declared(self) -> bool:
+        """Whether only a person names it."""
+        return self.fingerprint.startswith("declared:")
+
+    @property
     def called(self) -> str:
         """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
 
         >>> UpgradeModel("text:67685388f97a2ce4", 384, "minilm").called, UpgradeModel("declared:v1", 8, "v1").called
         ('minilm (text:67685388…)', 'declared:v1')
         """
-        kind, _, digest = self.fingerprint.partition(":")
-        if kind == "declared" or not self.note:
+        if self.declared or not self.note:
             return self.fingerprint
+        kind, _, digest = self.fingerprint.partition(":")
         return f"{self.note} ({kind}:{digest[:8]}…)"

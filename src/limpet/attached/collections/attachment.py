@@ -24,9 +24,10 @@ from typing import NamedTuple, Self, Unpack, get_args
 
 import numpy as np
 
-from limpet.attached.base import AttachmentStatus, AttachmentVerification
+from limpet.attached.base import AttachmentVerification
 from limpet.attached.collections.due import DigestPair, Due, due, same_fields
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
+from limpet.attached.next_steps import next_steps
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
@@ -41,7 +42,9 @@ from limpet.errors import (
     shown,
 )
 from limpet.geometry import Hypersphere, Space
+from limpet.upgrade.base import UpgradeStatus
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
+from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
@@ -91,7 +94,7 @@ class SideComparison:
 
 
 class CollectionAttachment:
-    """An upgrade of a collection; use `attach` or `open_attachment` of its engine's URL.
+    """An upgrade of a collection; use `start` or `open_attachment` of its engine's URL.
 
     Args:
         engine: Both sides.
@@ -128,6 +131,11 @@ class CollectionAttachment:
     def state(self) -> AttachmentState:
         """Where it stands."""
         return self.entry.state
+
+    @property
+    def phase(self) -> Phase:
+        """Of the upgrade."""
+        return self.state.phase
 
     @property
     def started(self) -> datetime:
@@ -215,19 +223,20 @@ class CollectionAttachment:
 
     # Steps
 
-    def status(self) -> AttachmentStatus:
+    def status(self) -> UpgradeStatus:
         """Compare both sides, and return where it stands."""
         entry, found = self.entry, self._compare()
-        return AttachmentStatus(
-            self.place, entry.state, entry.record.old, entry.record.new, found.items,
-            {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
-            without_text={side: self._without_text(side, len(found.lacking(side))) for side in get_args(ModelSide)},
-            texts=entry.record.text is not None,
+        state, lacking = entry.state, {side: len(found.lacking(side)) for side in get_args(ModelSide)}
+        status = UpgradeStatus(
+            self.place, state.phase, entry.record.old, entry.record.new, state.serving, state.writes, found.items,
+            lacking, found.empty, self.engine.indexes(), texts=entry.record.text is not None,
+            without_text={side: self._without_text(side, count) for side, count in lacking.items()},
         )  # fmt: skip
+        return replace(status, next=next_steps(status, state))
 
     def _without_text(self, side: ModelSide, lacking: int) -> int:
         """Return how many of the items that lack a vector had no text in the last backfill of a side."""
-        fills = [event for event in self.journal() if event["kind"] in ("fill", "filled") and event["of"] == side]
+        fills = [event for event in self.journal() if event["kind"] == "backfill" and event["of"] == side]
         told = [event["without_text"] for event in fills if "without_text" in event]
         return min(lacking, int(str(told[-1]))) if told else 0
 
@@ -250,16 +259,9 @@ class CollectionAttachment:
     ) -> Backfilled:
         """Give items that lack one a vector of one of the models, and remove what the application deleted.
 
-        What lacks one is what the other side has and this one has not, or has of an earlier state of the item. The
-        source has to know items as they are.
-
-        Args:
-            source: Of vectors of that model.
-            of: Which of the models.
-            made: When the source's vectors were made, if it does not read items as they are. Engines of collections do
-                not say when an item changed: with a moment before the start, or the start itself, items that were
-                filled once and changed since are left; with a later one the source is believed to know them.
-            options: See `FillOptions`.
+        What lacks one is what the other side has and this one has not, or has of an earlier state of the item. Engines
+        of collections do not say when an item changed: where vectors were ``made`` before the start, or at the start,
+        items that were filled once and changed since are left; with a later moment the source is believed to know them.
 
         Raises:
             DataError: The source is of another model, or makes what it was not asked for.
@@ -283,12 +285,7 @@ class CollectionAttachment:
     def swap(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let `current` lead to the new vectors, and then the alias, if there is one.
-
-        Args:
-            source: Of the new model, for what changed since the last pass.
-            writes: The side that the application writes from then on; as before if left out.
-            allow_missing: So many items may lack a vector, and are not found until they have one.
+        """Let `current` lead to the new vectors, and then the alias, if there is one; see `Attachment.swap`.
 
         Raises:
             UpgradeStateError: It is not indexed yet, or items lack a new vector: also where the application changes
@@ -299,7 +296,7 @@ class CollectionAttachment:
     def rollback(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let it lead to the old vectors again; the arguments are those of `swap`, for the old model."""
+        """Let it lead to the old vectors again."""
         self._turn("rollback", "old", source, writes, allow_missing)
 
     def _turn(
@@ -308,7 +305,7 @@ class CollectionAttachment:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         state = self.state
         written = state.side_of(writes) if writes else state.writes
-        turned = state.phase == ("swapped" if side == "new" else "rolled back") and written == state.writes
+        turned = state.serving == side and written == state.writes
         if turned and self._point_alias():
             return  # what an interruption left to be done
         advance(state, {**event, "behind": 0})
@@ -319,7 +316,7 @@ class CollectionAttachment:
         if side == "new" and not all(one.built for one in self.engine.indexes()):
             raise UpgradeStateError(
                 f"Cannot swap: the index over {self.engine.target('new').collection} is not complete.",
-                to_do="wait for it, or `limpet attach index`.",
+                to_do="wait for it, or `limpet upgrade index`.",
             )
         self._turned({**event, "lacking": len(found.lacking(side)), "behind": found.behind(written)})
         _log.info("%s of %s: %s serves", kind, self.place, self.state.fingerprint(side))
@@ -350,11 +347,11 @@ class CollectionAttachment:
         lacking, step = found.lacking(side), {"writes": "declare it"}.get(kind, kind)
         if len(lacking) > allow:
             model = "MODEL" if side == "new" else "OLD_MODEL"
-            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --model {model}; "
+            embeds = "" if kind in ("finish", "cancel") else f"or let `{kind}` do it: add --model {model}; "
             raise UpgradeStateError(
                 f"Cannot {step}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
-                to_do=f"`limpet attach backfill --of {side} --model {model}` fills them; "
+                to_do=f"`limpet upgrade backfill --of {side} --model {model}` fills them; "
                 f"{embeds}where the application writes faster than that, let it pause; or allow it: "
                 f"--allow-missing {len(lacking)}.",
                 intact="Nothing that serves was changed.",
@@ -364,7 +361,7 @@ class CollectionAttachment:
             raise UpgradeStateError(
                 f"Cannot {step}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
-                to_do=f"`limpet attach backfill --of {side} --model MODEL` removes them.",
+                to_do=f"`limpet upgrade backfill --of {side} --model MODEL` removes them.",
             )
 
     def _point_alias(self) -> bool:
@@ -374,7 +371,7 @@ class CollectionAttachment:
         if alias is None or self.engine.aliased(alias) == entry.serving.collection:
             return False
         try:
-            self.engine.set_alias(alias, entry.serves)
+            self.engine.set_alias(alias, entry.state.serving)
         except GalleryError as error:
             _log.warning("the alias %s could not be set: %s", alias, reason(error))
             return False
@@ -382,11 +379,6 @@ class CollectionAttachment:
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare which side the application writes, after a pass that brings over what it wrote until now.
-
-        Args:
-            model: old, new, or the fingerprint of its model.
-            source: Of that model, for what changed since the last pass.
-            allow_missing: So many items may lack a vector of that model.
 
         Raises:
             UpgradeStateError: Items lack one.
@@ -412,45 +404,44 @@ class CollectionAttachment:
         for kind, ids in found.due.items():
             if kind != "forget":
                 problems.append(
-                    f"{len(ids):,} items are due for '{kind}': {shown(ids)}; `limpet attach backfill --model MODEL`"
+                    f"{len(ids):,} items are due for '{kind}': {shown(ids)}; `limpet upgrade backfill --model MODEL`"
                 )
         alias = entry.record.alias
         if alias is not None and (leads := self.engine.aliased(alias)) != entry.serving.collection:
             turn = "swap" if entry.state.serving == "new" else "rollback"
             problems.append(f"the alias {alias} leads to {leads}, and {entry.serving.collection} serves; repeat "
-                            f"`limpet attach {turn}`")  # fmt: skip
+                            f"`limpet upgrade {turn}`")  # fmt: skip
         return AttachmentVerification(tuple(problems), (), "Collections do not tell which queries they are asked.")
 
-    def complete(self, *, allow_missing: int = 0) -> None:
-        """Compare both sides, and declare the upgrade finished: `detach` keeps the new vectors from then on.
+    def finish(self, *, allow_missing: int = 0) -> None:
+        """Compare both sides, and end the upgrade with the new vectors; there is no way back.
+
+        The old side stays as it is: it was there before, and is its owner's to remove. `current` goes on to answer.
 
         Raises:
-            UpgradeStateError: It is not swapped, items lack a new vector, or the application writes the old side.
+            UpgradeStateError: The new vectors do not serve, items lack one, or the application writes the old side.
         """
-        event = {"kind": "complete", "allow_missing": allow_missing}
-        advance(self.state, event)
-        self._refuse_lacking("complete", "new", self._pass("new", None), allow_missing)
-        self.ledger.step(self.number, event)
+        self._end("finish", "new", allow_missing)
 
-    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
-        """End the upgrade, and leave the vectors that serve.
+    def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
+        """End the upgrade with the old vectors, and remove everything that was added. `current` goes on to answer.
 
-        Of an upgrade that was not completed everything that was added is removed. After a completed one the old side
-        stays as it is: it was there before, and is its owner's to remove. `current` goes on to answer.
+        With ``force`` nothing is compared before.
 
-        Args:
-            allow_missing: So many items may stay without a vector.
-            abandon: Compare nothing, whatever became of the collections meanwhile.
+        Raises:
+            UpgradeStateError: The new vectors serve, items lack an old one, or the application writes the new side.
         """
         state = self.state
-        stays: ModelSide = "new" if state.phase == "completed" else "old"
-        if state.phase != "detached":
-            advance(state, {"kind": "detach"})
-            if not abandon:
-                self._refuse_lacking("detach", stays, self._pass(stays, None), allow_missing)
-            self.ledger.step(self.number, {"kind": "detach", "stays": stays})
-        if self.entry.serves == "old":
-            self.engine.drop()
+        if state.phase != "steady" or state.serving == "new":  # else it was interrupted before its end
+            self._end("cancel", "old", allow_missing, compare=not force)
+        self.engine.drop()
+
+    def _end(self, kind: str, stays: ModelSide, allow_missing: int, *, compare: bool = True) -> None:
+        event = {"kind": kind, "allow_missing": allow_missing}
+        advance(self.state, event)
+        if compare:
+            self._refuse_lacking(kind, stays, self._pass(stays, None), allow_missing)
+        self.ledger.step(self.number, event)
 
     def client_queries(self) -> list[tuple[str, str]]:
         """Return Python for the application, each with what it is for."""
@@ -487,7 +478,7 @@ class StoredTexts:
         if self._name is None:
             raise ConfigError(
                 "No text was named when the collection was attached.",
-                to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
+                to_do="cancel, and start with &text=NAME in the URL; or give vectors as files.",
             )
         found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows(ids).items()}
         there = [one for one in ids if one in found]
@@ -552,7 +543,7 @@ class _CollectionFill(Fillable[_Rows]):
         self.at._check_source(source, self.side)
         self.generation = self.at.state.fingerprint(self.side)
         if self.noted:
-            self.at.ledger.step(self.at.number, {"kind": "fill", "of": self.side})
+            self.at.ledger.step(self.at.number, {"kind": "backfill", "of": self.side})
 
     def begin_pass(self) -> None:
         self.found = self.at._compare()
@@ -638,9 +629,8 @@ class _CollectionFill(Fillable[_Rows]):
 
     def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
         if self.noted:
-            done = "filled" if stopped == "done" and self.side == "new" else "fill"
             self.at.ledger.step(self.at.number, {
-                "kind": done, "of": self.side, "written": self.written, "lacking": lacking, "stopped": stopped,
+                "kind": "backfill", "of": self.side, "written": self.written, "lacking": lacking, "stopped": stopped,
                 "missing": len(left_out.missing), "without_text": len(left_out.without_text),
             })  # fmt: skip
 

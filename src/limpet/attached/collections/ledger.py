@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 from limpet.attached.collections.due import DigestPair
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.engines.collection import Target
-from limpet.engines.sides import ModelSide
 from limpet.engines.sqlite import SqliteDatabase
 from limpet.errors import GalleryError, StoreError, reason
 from limpet.support.disk import Disk
@@ -31,7 +30,7 @@ _FORMAT_VERSION = 1
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS limpet_collections_format (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS limpet_collections "
-    "(id INTEGER PRIMARY KEY, started TEXT NOT NULL, record TEXT NOT NULL, state TEXT NOT NULL, serving TEXT NOT NULL)",
+    "(id INTEGER PRIMARY KEY, started TEXT NOT NULL, record TEXT NOT NULL, state TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS limpet_collections_journal "
     "(attachment INTEGER NOT NULL, number INTEGER NOT NULL, at TEXT NOT NULL, event TEXT NOT NULL, "
     "PRIMARY KEY (attachment, number))",
@@ -144,30 +143,23 @@ class CollectionEntry:
         id: Its number.
         record: What it is made of.
         state: Where it stands.
-        serves: The side that queries are to find, also once it is detached.
         started: When it began, as text.
     """
 
     id: int
     record: CollectionRecord
     state: AttachmentState
-    serves: ModelSide
     started: str
 
     @property
     def serving(self) -> Target:
         """What queries are to name."""
-        return self.record.new_target if self.serves == "new" else self.record.old_target
+        return self.record.new_target if self.state.serving == "new" else self.record.old_target
 
     @property
     def writing(self) -> Target:
         """What writes are to name."""
         return self.record.new_target if self.state.writes == "new" else self.record.old_target
-
-    @property
-    def detached(self) -> bool:
-        """Whether it ended."""
-        return self.state.phase == "detached"
 
 
 _RECORD, _STATE = TypeAdapter(CollectionRecord), TypeAdapter(AttachmentState)
@@ -223,11 +215,11 @@ class CollectionLedger:
             )
 
     def entries(self) -> list[CollectionEntry]:
-        """Return all attachments, those that were detached too, in the order they began in."""
-        rows = self.database.execute("SELECT id, record, state, serving, started FROM limpet_collections ORDER BY id")
+        """Return all attachments, those that ended too, in the order they began in."""
+        rows = self.database.execute("SELECT id, record, state, started FROM limpet_collections ORDER BY id")
         return [
-            CollectionEntry(int(number), _RECORD.validate_json(record), _STATE.validate_json(state), serves, started)
-            for number, record, state, serves, started in rows
+            CollectionEntry(int(number), _RECORD.validate_json(record), _STATE.validate_json(state), started)
+            for number, record, state, started in rows
         ]
 
     def entry(self, number: int) -> CollectionEntry:
@@ -239,8 +231,8 @@ class CollectionLedger:
         number = max((one.id for one in self.entries()), default=0) + 1
         state = advance(AttachmentState(), event)
         self.database.execute(
-            "INSERT INTO limpet_collections VALUES (?, ?, ?, ?, ?)",
-            [number, _now(), json.dumps(asdict(record)), json.dumps(asdict(state)), state.serving],
+            "INSERT INTO limpet_collections VALUES (?, ?, ?, ?)",
+            [number, _now(), json.dumps(asdict(record)), json.dumps(asdict(state))],
         )
         self._note(number, event)
         return self.entry(number)
@@ -254,13 +246,11 @@ class CollectionLedger:
         with self.database.transaction():
             entry = self.entry(number)
             state = advance(entry.state, event)
-            serves = event.get("stays", state.serving)
             self.database.execute(
-                "UPDATE limpet_collections SET state = ?, serving = ? WHERE id = ?",
-                [json.dumps(asdict(state)), serves, number],
+                "UPDATE limpet_collections SET state = ? WHERE id = ?", [json.dumps(asdict(state)), number]
             )
             self._note(number, event)
-            if state.phase == "detached":
+            if state.phase == "steady":
                 self.database.execute("DELETE FROM limpet_collections_pairs WHERE attachment = ?", [number])
         return self.entry(number)
 

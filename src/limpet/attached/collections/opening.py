@@ -132,15 +132,19 @@ class _Preparation:
         Raises:
             UpgradeStateError: The collection is attached already, for other models.
         """
-        here = [one for one in ledger.entries() if not one.detached and one.record.source == self.place.source
-                and one.record.old_target.collection == self.collection]  # fmt: skip
-        entry = here[0] if here else None
+        here = (
+            one
+            for one in ledger.entries()
+            if one.state.phase != "steady"
+            and (one.record.source, one.record.old_target.collection) == (self.place.source, self.collection)
+        )
+        entry = next(here, None)
         if entry is not None:
             self._refuse_other_names(entry)
         if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
             raise UpgradeStateError(
                 f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
-                to_do="`limpet attach status` shows it; detach it first.",
+                to_do="`limpet upgrade status` shows it; finish or cancel it first.",
             )
         return entry
 
@@ -155,7 +159,7 @@ class _Preparation:
                 raise UpgradeStateError(
                     f"{self.name} is attached already, with {what}={begun[what] or 'nothing'} and not {name}.",
                     expected="the URL as it was attached; one upgrade of a collection at a time",
-                    to_do="leave it out to go on with that one; or detach it first.",
+                    to_do="leave it out to go on with that one; or finish or cancel it first.",
                 )
 
     def record(self, number: int) -> CollectionRecord:
@@ -182,8 +186,8 @@ class _Preparation:
                 )
 
 
-def attach(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttachment:
-    """Attach to a collection, or return the attachment of these two models that is there.
+def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttachment:
+    """Start an upgrade of a collection, or return the one from the same old to the same new model that was started.
 
     Args:
         url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE``, ``milvus://HOST/COLLECTION?ledger=FILE``,
@@ -207,7 +211,7 @@ def attach(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttac
             if known is None:
                 record = it.record(len(ledger.entries()) + 1)
                 it.refuse(record)
-                known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint,
+                known = ledger.add(record, {"kind": "start", "old": old.fingerprint, "new": new.fingerprint,
                                             "compared": True})  # fmt: skip
         attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
     except BaseException:
@@ -250,7 +254,8 @@ def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionPlan:
         "index": ("let the service index the new vectors",),
         "swap": ("move the pointer in the ledger", *(one.format(after.collection) for one in moved)),
         "rollback": ("move the pointer back", *(one.format(before.collection) for one in moved)),
-        "detach": (f"remove the {gone}; or nothing after `complete`: the old side is its owner's to remove",),
+        "finish": ("remove nothing: the old side is its owner's to remove",),
+        "cancel": (f"remove the {gone}",),
     }
     return CollectionPlan(it.name, before, after, tuple(refusals), steps)
 
@@ -276,7 +281,7 @@ def open_attachment(url: str) -> CollectionAttachment:
         if entry is None:
             raise GalleryError(
                 f"The ledger knows no attachment to '{_named(place)}'.",
-                to_do="attach it; `limpet attach start --help` shows how.",
+                to_do="`limpet upgrade start` starts one.",
                 intact="Nothing was changed.",
             )
         return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
@@ -331,7 +336,7 @@ def everywhere(url: str) -> tuple[Target, ...]:
         GalleryError: There is no ledger, or it knows no such collection.
     """
     written, entry = _found(url, "writes")
-    both = () if entry.detached else (entry.record.old_target, entry.record.new_target)
+    both = () if entry.state.phase == "steady" else (entry.record.old_target, entry.record.new_target)
     return (*(one for one in both if one.collection != written.collection), written)
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
-from limpet.attached.base import AttachmentStatus, AttachmentVerification
+from limpet.attached.base import AttachmentVerification
+from limpet.attached.next_steps import next_steps
 from limpet.attached.postgres import client
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
@@ -41,7 +42,6 @@ from limpet.attached.postgres.layout import (
     added_name,
     held,
     key_texts,
-    layout_in,
     layout_of,
     outlast_vacuum,
     relation_of,
@@ -50,13 +50,11 @@ from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, Tab
 from limpet.attached.postgres.rows import TableTexts, TableVectors, blank_text, id_of
 from limpet.attached.postgres.start import Preparation, known, meant
 from limpet.attached.postgres.statements import (
-    detach_statements,
     inherited,
     left_indexes,
     names_to_restore,
     restored_not_null,
     turn_statements,
-    turned,
 )
 from limpet.attached.postgres.table import bound, owner_of
 from limpet.attached.postgres.triggers import create_statements, drop_statement
@@ -70,7 +68,9 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger
+from limpet.upgrade.base import UpgradeStatus
 from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
+from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
@@ -86,10 +86,9 @@ FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors a
 QUICK = 0.3  # if the last time that took less than so many seconds
 LONGEST = 1.0  # seconds after which they wait no longer, should it take so long this time
 PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
-_UNINDEXED = ("attached", "filling", "filled")
 
 
-def attach(
+def start(
     url: str,
     *,
     old: UpgradeModel,
@@ -99,7 +98,7 @@ def attach(
     fire_triggers: bool = False,
     index: str = "whole",
 ) -> PostgresAttachment:
-    """Attach to a table, or return the attachment of these two models that is there.
+    """Start an upgrade of a table, or return the one from the same old to the same new model that was started.
 
     Args:
         url: ``postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN``, see
@@ -117,7 +116,7 @@ def attach(
         ConfigError: The URL, a table or a column is wrong.
         DataError: Vectors of several dimensions, or rows that nothing identifies.
         GalleryError: Something rules the table out; it says what.
-        UpgradeStateError: The table is attached already, for other models.
+        UpgradeStateError: Another upgrade of the table was started.
         StoreError: Rights are lacking, or the database fails.
     """
     address = read_table_address(url)
@@ -150,10 +149,10 @@ def attach(
 
 
 def open_attachment(url: str) -> PostgresAttachment:
-    """Open an attachment.
+    """Open the upgrade of a table.
 
     Args:
-        url: As it was attached; the table and its columns may be left out where the database has one attachment.
+        url: Of the table; it and its columns may be left out where the database has one upgrade.
 
     Raises:
         GalleryError: There is none, or there are several that the URL may mean.
@@ -177,11 +176,11 @@ def open_attachment(url: str) -> PostgresAttachment:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
             listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
             raise GalleryError(
-                f"The database has {len(entries) or 'no'} attachments that '{address.url}' may mean"
-                f"{f'; attached: {listed}' if listed else ''}.",
+                f"The database has {len(entries) or 'no'} upgrades that '{address.url}' may mean"
+                f"{f'; started: {listed}' if listed else ''}.",
                 expected="one",
-                to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or attach one, see `limpet attach start "
-                "--help`.",
+                to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; `limpet upgrade start --help` shows how to "
+                "start one.",
                 intact="Nothing was changed.",
             )
         it = PostgresAttachment(address, session, entries[0].id)
@@ -226,7 +225,7 @@ def _made_of(source: VectorSource, batch: KeyBatch) -> _Ready:
 
 
 class PostgresAttachment:
-    """An upgrade in a table of PostgreSQL; use `attach` or `open_attachment`.
+    """An upgrade in a table of PostgreSQL; use `start` or `open_attachment`.
 
     Args:
         address: Of the table.
@@ -238,7 +237,7 @@ class PostgresAttachment:
 
     def __init__(self, address: TableAddress, session: Session, number: int) -> None:
         self.address, self.number = address, number
-        self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what detach left
+        self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what an end left
         self._session, self._ledger, self._reader = session, TableLedger(session), Session(address.database)
         entry = self._entry()
         self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
@@ -265,15 +264,20 @@ class PostgresAttachment:
         return self._entry().state
 
     @property
+    def phase(self) -> Phase:
+        """Of the upgrade."""
+        return self.state.phase
+
+    @property
     def started(self) -> datetime:
         """When it began."""
         return self._entry().started
 
-    def status(self) -> AttachmentStatus:
+    def status(self) -> UpgradeStatus:
         """Read where it stands; every row is counted.
 
         Raises:
-            GalleryError: It was detached, or the table was changed while it was attached.
+            GalleryError: It was ended, or the table was changed meanwhile.
         """
         with self._session.transaction():
             entry, layout = held(self._session, self.number)
@@ -292,11 +296,14 @@ class PostgresAttachment:
             indexes = statuses(self._session, wanted(self._session, entry, layout))
         table = entry.record.table
         holding: dict[ModelSide, int] = {"old": int(of_old), "new": int(of_new)}
-        return AttachmentStatus(
-            f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
-            int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
-            {"old": int(blank_old), "new": int(blank_new)}, bool(table.texts), int(unknown),
+        state = entry.state
+        found = UpgradeStatus(
+            f"{table.schema}.{table.name}.{table.vector.name}", state.phase, entry.record.old, entry.record.new,
+            state.serving, state.writes, int(items), {"old": int(old), "new": int(new)}, int(empty), indexes,
+            holding if state.shared else {}, {"old": int(blank_old), "new": int(blank_new)}, bool(table.texts),
+            int(unknown),
         )  # fmt: skip
+        return replace(found, next=next_steps(found, state))
 
     def some(self, limit: int) -> list[str]:
         """Return ids of some rows that have an up-to-date old vector, at most so many."""
@@ -314,16 +321,9 @@ class PostgresAttachment:
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
-        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins.
+        """Give rows that lack one a vector, see `Attachment.backfill`; several may run at once.
 
-        Several may run at once. Stopped anywhere, another one goes on.
-
-        Args:
-            source: Of that model. `texts` and `stored` read the table's rows for it.
-            of: Which model.
-            made: When the vectors of a source were made that does not read the rows now, such as files: rows that the
-                application changed later are passed over.
-            **options: See `FillOptions`.
+        Rows that the application changed after ``made`` are passed over.
 
         Raises:
             DataError: The source is of another model.
@@ -345,27 +345,25 @@ class PostgresAttachment:
             entry, layout = held(self._session, self.number)
             advance(entry.state, {"kind": "index"})
             indexes = wanted(self._session, entry, layout)
-            self._ledger.note(self.number, {"kind": "index began", "indexes": [one.name for one in indexes]})
+            self._ledger.note(self.number, {"kind": "index", "began": [one.name for one in indexes]})
         try:
             build(self._session, indexes, self._entry)
         except GalleryError:
             self._remove_late_indexes(entry)
-            self._entry()  # an index over a column that is gone is refused for that: say that somebody detached
+            self._entry()  # an index over a column that is gone is refused for that: say that the upgrade ended
             raise
-        self._step({"kind": "index", "indexes": [one.name for one in indexes]})
+        with self._session.transaction():
+            entry = self._ledger.entry(self.number, lock=True)
+            self._ledger.step(entry, {"kind": "index", "built": [one.name for one in indexes]})
 
     def _remove_late_indexes(self, entry: TableEntry) -> None:
-        """Remove indexes that were built while somebody else detached the table, if that is so."""
+        """Remove indexes that were built while somebody else ended the upgrade, if that is so."""
         with self._session.transaction():
             if self.number in (one.id for one in self._ledger.entries()):
                 return
             late = left_indexes(self._session, entry)
         for index in late:
             self._session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
-
-    def _step(self, event: AttachmentEvent) -> AttachmentState:
-        with self._session.transaction():
-            return self._ledger.step(self._ledger.entry(self.number, lock=True), event)
 
     def swap(
         self,
@@ -375,18 +373,11 @@ class PostgresAttachment:
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
-        """Let the application's queries find the new vectors: two columns change their names in one transaction.
+        """Rename both columns in one transaction, see `Attachment.swap`.
 
-        Where vectors of both models share a column, it is from now on to ask with the new model, at once and however
-        many rows hold new vectors; no lock of the table is taken, and none refused.
-
-        Args:
-            source: Of the new model, which reads rows as they are. Vectors of rows that were written a moment ago are
-                made before the table is locked, and again as long as the application writes further ones.
-            writes: With which model the application writes from then on; as before if left out.
-            allow_missing: So many rows may lack a vector, and are not found until they have one; those that the source
-                has get theirs at once.
-            attempts: How often to ask for the lock.
+        The source's vectors of rows that were written a moment ago are made before the table is locked, and again as
+        long as the application writes further ones. Where vectors of both models share a column, the application is to
+        ask with the new model from now on; no lock of the table is taken, and no missing vector refused.
 
         Raises:
             UpgradeStateError: It is not indexed yet, or rows lack a new vector; they are named.
@@ -402,7 +393,7 @@ class PostgresAttachment:
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
-        """Let them find the old vectors again; the arguments are those of `swap`, for the old model.
+        """Rename them back; see `swap`.
 
         Where vectors of both models share a column, the application is to ask with the old one at once, and old vectors
         are put back in small transactions, those of ``source`` where none was kept. Interrupted, it goes on.
@@ -574,7 +565,7 @@ class PostgresAttachment:
                 if found:
                     raise UpgradeStateError(
                         f"Cannot {kind}: {'; '.join(found)}.",
-                        to_do="`limpet attach writes --of NAME` makes them again, for the model that it writes with.",
+                        to_do="`limpet upgrade writes --of NAME` makes them again, for the model that it writes with.",
                     )
                 return forget_unseen(self._session, entry, layout)
 
@@ -585,7 +576,7 @@ class PostgresAttachment:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
-            to_do=f"`limpet attach backfill --of {side} --model {'OLD_' * (side == 'old')}MODEL` fills them; "
+            to_do=f"`limpet upgrade backfill --of {side} --model {'OLD_' * (side == 'old')}MODEL` fills them; "
             + (
                 f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
                 "than that, let it pause; "
@@ -614,16 +605,11 @@ class PostgresAttachment:
             raise UpgradeStateError(
                 f"Cannot swap: {', '.join(unbuilt)} {'is' if len(unbuilt) == 1 else 'are'} not built.",
                 expected="the indexes over new vectors that there are over the old ones",
-                to_do="`limpet attach index` builds them.",
+                to_do="`limpet upgrade index` builds them.",
             )
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare with which model the application writes, where a session does not say it by limpet.writes_with.
-
-        Args:
-            model: old, new, or a fingerprint.
-            source: None: triggers keep what the application writes with either model.
-            allow_missing: 0, for the same reason.
 
         Raises:
             ConfigError: Neither of the two; or a source, or rows that may lack a vector.
@@ -660,14 +646,9 @@ class PostgresAttachment:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
-        read; from then on they count as lacking.
-
-        Args:
-            watch: Seconds to watch pg_stat_statements, so that only queries that are still sent are named; all that it
-                remembers when 0.
-            source: Of the model that serves: a sample of the rows that the application wrote since the last turn is
-                embedded again, and compared with what serves. Where one differs, all of these rows are, and those that
-                differ count as lacking from then on.
+        read; they count as lacking from then on. So do rows whose vectors the source does not make again: a sample of
+        those that the application wrote since the last turn. All that pg_stat_statements has is named when it is not
+        watched.
 
         Raises:
             DataError: The source is of another model.
@@ -704,57 +685,42 @@ class PostgresAttachment:
         return [
             f"{len(wrong):,} of {len(made):,} rows that the application wrote since {since:%Y-%m-%d %H:%M} hold "
             f"vectors that {model} does not make: {shown(wrong)}. They count as lacking from now on, and `limpet "
-            f"attach backfill --of {side}` makes them anew; let the application write with that model, or declare the "
-            "one that it writes with: `limpet attach writes --of NAME`"
+            f"upgrade backfill --of {side}` makes them anew; let the application write with that model, or declare the "
+            "one that it writes with: `limpet upgrade writes --of NAME`"
         ]
 
-    def complete(self, *, allow_missing: int = 0) -> None:
-        """Count every row, and declare the upgrade finished: `detach` keeps the new vectors from then on.
+    def finish(self, *, allow_missing: int = 0) -> None:
+        """Keep the new vectors alone, under the names of the old ones; there is no way back.
 
         Raises:
-            UpgradeStateError: It is not swapped, rows lack a new vector, or the application writes with the old model.
+            UpgradeStateError: The new vectors do not serve, rows lack one, or the application writes old ones.
         """
-        event = {"kind": "complete", "allow_missing": allow_missing}
-        entry = self._entry()
-        advance(entry.state, event)
-        self._forget_unseen("complete")
-        if entry.record.shared:
-            self._put_back()
-        with self._session.transaction():
-            entry = self._ledger.entry(self.number, lock=True)
-            advance(entry.state, event)
-            entry, layout = held(self._session, self.number)
-            lacking = displaced_rows(self._session, layout, "new")
-            if lacking > allow_missing:
-                raise self._lacking("complete", "new", lacking, read_batch(
-                    self._session, entry, layout, "new", 20, condition=layout.displaced("new")).ids)  # fmt: skip
-            self._ledger.step(entry, {**event, "lacking": lacking})
+        self._end("finish", "new", allow_missing)
 
-    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
-        """Remove everything that was added, and leave the vectors that serve: the table is as it was.
+    def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
+        """Keep the old vectors alone: the table is as it was.
 
-        Args:
-            allow_missing: So many rows may stay without a vector.
-            abandon: Remove what is left of the attachment to a table that was changed, whatever it is; NOT NULL of the
-                vectors does not come back.
+        With ``force``, those stay that serve in a table that was changed; NOT NULL of the vectors does not come back.
 
         Raises:
-            UpgradeStateError: The new vectors serve, and it is not completed; or rows lack a vector.
+            UpgradeStateError: The new vectors serve, rows lack an old one, or the application writes new ones.
         """
-        entry = self._entry()
-        lost = abandon and self._is_changed(entry)  # neither a rollback nor complete is possible any more
-        stays: ModelSide = (
-            "new" if entry.state.phase == "completed" or (lost and entry.state.serving == "new") else "old"
-        )
-        if not abandon:
-            relation_of(entry)
-        if not lost:
-            advance(entry.state, {"kind": "detach"})
-        if abandon:
-            self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
-            self.notes = self._left()
+        if not force:
+            self._end("cancel", "old", allow_missing)
             return
-        self._forget_unseen("detach")
+        entry = self._entry()
+        if not self._is_changed(entry):  # of one that is, nothing else is possible
+            advance(entry.state, {"kind": "cancel"})
+        self._session.patiently(lambda: self._remove_left(entry.state.serving), ATTEMPTS)
+        self.notes = self._left()
+
+    def _end(self, kind: str, stays: ModelSide, allow_missing: int) -> None:
+        """Leave the vectors of one model alone."""
+        event = {"kind": kind, "allow_missing": allow_missing}
+        entry = self._entry()
+        relation_of(entry)
+        advance(entry.state, event)
+        self._forget_unseen(kind)
         if entry.record.shared:
             if entry.state.turns != stays:
                 self.rollback()
@@ -767,21 +733,20 @@ class PostgresAttachment:
             lacking = displaced_rows(self._session, layout, stays)
             if lacking > (0 if required and not renewed else allow_missing):
                 ids = read_batch(self._session, entry, layout, stays, 20, condition=layout.displaced(stays)).ids
-                raise self._lacking("detach", stays, lacking, ids)
+                raise self._lacking(kind, stays, lacking, ids)
 
         def attempt() -> None:
             with self._session.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
-                advance(entry.state, {"kind": "detach"})
+                advance(entry.state, event)
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                layout = layout_in(entry, layout.relation, turned(entry.state, stays))
                 put_back_batch(self._session, entry, layout, None)
-                if entry.record.shared or entry.state.phase not in _UNINDEXED:  # an index counts at once
+                if entry.record.shared or entry.state.indexed:  # an index counts at once
                     refuse_lacking(layout)
                 names = names_to_restore(self._session, entry) if stays == "new" else []
                 for statement in inherited(self._session, entry, layout.relation, names) if stays == "new" else []:
                     self._session.rows(statement)
-                for statement in detach_statements(entry, layout.relation, stays):
+                for statement in (drop_statement(entry), *layout.remove()):
                     self._session.rows(statement)
                 if not entry.record.aside:
                     for index in left_indexes(self._session, entry):
@@ -791,19 +756,19 @@ class PostgresAttachment:
                 if renewed:
                     self._session.rows(restored_not_null(self._session, entry, layout.relation))
                     self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
-                self._ledger.step(entry, {"kind": "detach", "stays": stays})
+                self._ledger.step(entry, event)
                 self._ledger.remove(self.number)
 
         with self._session.transaction():
             refuse_lacking(held(self._session, self.number)[1])
         if renewed:
-            self._session.patiently(lambda: self._check_not_null(stays, check), ATTEMPTS)
+            self._session.patiently(lambda: self._check_not_null(kind, stays, check), ATTEMPTS)
         self._session.patiently(attempt, ATTEMPTS)
         self.notes = self._left()
-        _log.log(INFO, "detached %s: %s stays", self.address.url, entry.state.fingerprint(stays))
+        _log.log(INFO, "%s of %s: %s stays", kind, self.address.url, entry.state.fingerprint(stays))
 
     def _left(self) -> tuple[str, ...]:
-        """Return, in words, what stays in the database after the last attachment."""
+        """Return, in words, what stays in the database after the last upgrade."""
         with self._session.transaction():
             others = self._ledger.entries()
         return () if others else (
@@ -811,7 +776,7 @@ class PostgresAttachment:
             f"DROP SCHEMA {SCHEMA} CASCADE;",
         )  # fmt: skip
 
-    def _check_not_null(self, stays: ModelSide, check: str) -> None:
+    def _check_not_null(self, kind: str, stays: ModelSide, check: str) -> None:
         """Let the server see, beside reads and writes, that no vector is missing."""
         with self._session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
@@ -819,14 +784,14 @@ class PostgresAttachment:
             lacking = self._session.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
             if lacking:
                 ids = read_batch(self._session, entry, layout, stays, 20).ids
-                raise self._lacking("detach", stays, lacking_rows(self._session, layout, stays), ids)
+                raise self._lacking(kind, stays, lacking_rows(self._session, layout, stays), ids)
             self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT IF EXISTS {check}, "
                                f"ADD CONSTRAINT {check} CHECK ({column} IS NOT NULL) NOT VALID")  # fmt: skip
         with self._session.transaction():
             _, layout = held(self._session, self.number)
             self._session.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
 
-    def _abandon(self, stays: ModelSide) -> None:
+    def _remove_left(self, stays: ModelSide) -> None:
         with self._session.transaction(_LOCK_TIMEOUT):
             entry = self._ledger.entry(self.number, lock=True)
             record = entry.record
@@ -835,7 +800,7 @@ class PostgresAttachment:
                 self._session.rows(f"DROP TABLE IF EXISTS {SCHEMA}.vectors_{entry.id}")
             relation = "" if entry.gone else record.table.identifier
             if relation and record.shared:
-                self._put_back_abandoned(relation, record, stays)
+                self._put_back_left(relation, record, stays)
             if relation and not record.aside:
                 hidden = record.table.vector.number if stays == "new" and not record.shared else record.new_number
                 ours = {hidden, record.mark_number, record.model_number}
@@ -855,7 +820,7 @@ class PostgresAttachment:
                     "AND strpos(col_description(attrelid, attnum), %s) > 0", [record.table.oid, record.token],
                 ):  # fmt: skip
                     self._session.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
-            self._ledger.note(entry.id, {"kind": "detach", "abandoned": True})
+            self._ledger.note(entry.id, {"kind": "cancel", "force": True})
             self._ledger.remove(self.number)
 
     def _is_changed(self, entry: TableEntry) -> bool:
@@ -870,7 +835,7 @@ class PostgresAttachment:
                 return True
         return False
 
-    def _put_back_abandoned(self, relation: str, record: TableRecord, stays: ModelSide) -> None:
+    def _put_back_left(self, relation: str, record: TableRecord, stays: ModelSide) -> None:
         """Put kept vectors back as far as the columns are there; within a transaction."""
         found = self._session.rows(
             "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
@@ -885,7 +850,7 @@ class PostgresAttachment:
                            f"WHERE {others} AND {kept} IS NOT NULL")  # fmt: skip
         [(mixed,)] = self._session.rows(f"SELECT count(*) FROM {relation} WHERE {others}")
         if mixed:
-            _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
+            _log.warning("%s was changed: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
     def journal(self) -> Sequence[AttachmentEvent]:

@@ -235,7 +235,7 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
             raise GalleryError(
                 f"The index {one.name} is being built by somebody else.",
                 expected="one at a time",
-                to_do="wait until it is there (`limpet attach status`).",
+                to_do="wait until it is there (`limpet upgrade status`).",
                 intact="Nothing was changed.",
             )
         if state == "invalid" and one.leaf:

@@ -13,7 +13,7 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError
 
 LONGEST_NAME = 63
-MARK = "limpet attach"
+MARK = "limpet upgrade"
 """With what the comment on a column begins that was added; the token of the attachment follows."""
 BEFORE = " before"
 """What follows the name of a model in the mark of a vector that is of an earlier text."""
@@ -180,7 +180,7 @@ def arrays(record: TableRecord, found: Sequence[Sequence[str]]) -> list[list[str
 
 def marking(record: TableRecord, relation: str, column: str) -> str:
     """Return what says of a column that it was added, and by which attachment; a dump carries it."""
-    said = f"{MARK} {record.token}: added beside {record.table.vector.name}, see `limpet attach status`"
+    said = f"{MARK} {record.token}: added beside {record.table.vector.name}, see `limpet upgrade status`"
     return f"COMMENT ON COLUMN {relation}.{quoted(column)} IS {literal(said)}"
 
 
@@ -591,7 +591,7 @@ def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
         raise GalleryError(
             f"The table {record.table.schema}.{record.table.name} was changed while it was attached: "
             f"{'; '.join(changed)}.",
-            to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
+            to_do="change them back; or `limpet upgrade cancel --force`, which removes what was added, whatever is "
             "left of the table.",
             intact="Nothing was changed.",
         )
@@ -616,7 +616,7 @@ def relation_of(entry: TableEntry) -> str:
         raise GalleryError(
             f"{entry.gone}.",
             expected=f"the table that was attached, with its triggers or as a table of {entry.record.table.owner}",
-            to_do="restore it; or `limpet attach detach --abandon`, which removes what is left of "
+            to_do="restore it; or `limpet upgrade cancel --force`, which removes what is left of "
             "the attachment and changes no column of any table.",
         )
     return entry.record.table.identifier

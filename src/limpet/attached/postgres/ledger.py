@@ -317,8 +317,8 @@ class TableLedger:
         )
         if not found:
             raise GalleryError(
-                "The attachment is there no more: it was detached.",
-                to_do="attach it again; `limpet attach start --help` shows how.",
+                "The upgrade is there no more: it was finished or cancelled.",
+                to_do="`limpet upgrade start` starts another one.",
             )
         return found[0]
 

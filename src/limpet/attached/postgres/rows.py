@@ -98,7 +98,7 @@ class TableTexts(_TableRows):
         if not self._record.table.texts:
             raise ConfigError(
                 "No column of texts was named when the table was attached.",
-                to_do="detach, and attach with &text=COLUMN in the URL; or give vectors as files.",
+                to_do="cancel, and start with &text=COLUMN in the URL; or give vectors as files.",
             )
         found = self._select(ids)
         there = [identifier for identifier in ids if identifier in found]

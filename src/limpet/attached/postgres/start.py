@@ -13,7 +13,7 @@ from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.same_column import refuse_mixing
-from limpet.attached.postgres.statements import detach_statements, turn_statements, turned
+from limpet.attached.postgres.statements import turn_statements, turned
 from limpet.attached.postgres.table import (
     WIDEST_INDEXED,
     AttachedTable,
@@ -27,7 +27,7 @@ from limpet.attached.postgres.table import (
     rights,
     row_types,
 )
-from limpet.attached.postgres.triggers import create_statements
+from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.engines.postgres.session import Session
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
@@ -46,7 +46,7 @@ class TablePlan:
         rights: What it takes, no more, and which of it this role has.
         refusals: What rules the table out, in words; empty where nothing does.
         notes: What to know before.
-        steps: Statements by step: start, index, swap, rollback, detach.
+        steps: Statements by step: start, index, swap, rollback, cancel.
     """
 
     table: AttachedTable
@@ -175,7 +175,7 @@ class Preparation:
             "application writes with.",
         ] if self.shared else [
             "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
-            "session; and after complete and detach the vectors are the table's last column, which INSERT without a "
+            "session; and after finish the vectors are the table's last column, which INSERT without a "
             "list of columns would take for another: name columns.",
         ]  # fmt: skip
         old, new = self.record.old, self.record.new
@@ -194,7 +194,7 @@ class Preparation:
         if self.record.index != "whole" and self.table.indexes:
             name, _, count = self.record.index.partition(":")
             used = ("The application's search does not use them as it is written. It has to take more rows from the "
-                    "index and compare them by whole vectors, as `limpet attach status` prints it. ")  # fmt: skip
+                    "index and compare them by whole vectors, as `limpet upgrade status` prints it. ")  # fmt: skip
             said = {
                 "none": "No index over new vectors is built: every search compares all rows.",
                 "bits": f"Indexes over new vectors hold the sign of every number. {used}Signs tell directions, not "
@@ -226,7 +226,7 @@ class Preparation:
     def event(self) -> AttachmentEvent:
         """What begins it."""
         record = self.record
-        return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
+        return {"kind": "start", "old": record.old.fingerprint, "new": record.new.fingerprint,
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
@@ -291,14 +291,14 @@ def known(session: Session, address: TableAddress, old: UpgradeModel, new: Upgra
                     raise UpgradeStateError(
                         f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
                         f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
-                        to_do="leave them out to go on with it; or detach first, and start anew.",
+                        to_do="leave them out to go on with it; or finish or cancel it first, and start anew.",
                     )
             if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
                 return entry.id
             raise UpgradeStateError(
                 f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
                 f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
-                to_do="`limpet attach status` shows it; detach it first.",
+                to_do="`limpet upgrade status` shows it; finish or cancel it first.",
             )
     return None
 
@@ -323,7 +323,7 @@ def plan(
                 raise UpgradeStateError(
                     "The table is attached already, for these models.",
                     expected="one that is not",
-                    to_do="`limpet attach status` shows where it stands, and what comes next.",
+                    to_do="`limpet upgrade status` shows where it stands, and what comes next.",
                 )
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
@@ -344,7 +344,8 @@ def plan(
                 swapped = replace(entry, state=turned(entry.state, "new"))
                 steps["swap"] = tuple(turn_statements(entry, relation, "new"))
                 steps["rollback"] = tuple(turn_statements(swapped, relation, "old"))
-            steps["detach"] = tuple(detach_statements(entry, relation, "old"))
+            cancelled = layout_in(entry, relation, turned(entry.state, "old"))
+            steps["cancel"] = (drop_statement(entry), *cancelled.remove())
             return TablePlan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
     finally:
         session.close()

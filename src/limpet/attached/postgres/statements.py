@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from limpet.attached.postgres.indexes import index_name
-from limpet.attached.postgres.layout import ColumnLayout, OneColumn, added_name, layout_in
+from limpet.attached.postgres.layout import ColumnLayout, OneColumn, added_name
 from limpet.attached.postgres.ledger import TableEntry
-from limpet.attached.postgres.triggers import create_statements, drop_statement, function_statements
+from limpet.attached.postgres.triggers import create_statements, function_statements
 from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import Session, literal, quoted
 from limpet.engines.sides import ModelSide
+from limpet.upgrade.lifecycle import Phase
 
 _COMPRESSIONS = {"p": "pglz", "l": "lz4"}
 
 
 def turned(state: AttachmentState, side: ModelSide, writes: ModelSide | None = None) -> AttachmentState:
     """Return the state after a swap or a rollback."""
-    return replace(state, phase="swapped" if side == "new" else "rolled back", writes=writes or state.writes)
+    phase: Phase = "swapped" if side == "new" else "started"
+    return replace(state, phase=phase, turned_back=side == "old", writes=writes or state.writes)
 
 
 def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: ModelSide | None = None) -> list[str]:
@@ -34,11 +36,6 @@ def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: M
         f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
         *create_statements(entry, after, state),
     ]
-
-
-def detach_statements(entry: TableEntry, relation: str, stays: ModelSide) -> list[str]:
-    """Return what removes everything that was added, and the vectors of the other model."""
-    return [drop_statement(entry), *layout_in(entry, relation, turned(entry.state, stays)).remove()]
 
 
 def left_indexes(session: Session, entry: TableEntry) -> list[str]:

@@ -337,13 +337,13 @@ def bound(session: Session, table: AttachedTable) -> list[str]:
         [table.oid, table.vector.number],
     ):  # fmt: skip
         found.append(f"{said} ({str(kind).removeprefix('pg_')}) is bound to the column '{column}', and would go on "
-                     "with the old vectors after a swap: drop it, and create it again after `complete`")  # fmt: skip
+                     "with the old vectors after a swap: drop it, and create it again after `finish`")  # fmt: skip
     for name, said in session.rows(
         "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
         "WHERE conrelid = %s AND contype NOT IN ('n', 'p') AND %s = ANY(conkey)", [table.oid, table.vector.number],
     ):  # fmt: skip
         found.append(f"the constraint {name} ({said}) is bound to the column '{column}': drop it, and add it again "
-                     "after `complete`")  # fmt: skip
+                     "after `finish`")  # fmt: skip
     return found
 
 

@@ -327,7 +327,7 @@ BEGIN
     IF NOT (SELECT pg_has_role(relowner, current_user, 'MEMBER') FROM pg_class WHERE oid = TG_RELID) THEN
         RAISE EXCEPTION 'the owner of % is not the role %, which owned it when it was attached',
             TG_RELID::regclass, current_user USING ERRCODE = 'insufficient_privilege',
-            HINT = 'Run limpet attach writes --of {state.writes}, which gives the trigger to the new owner.';
+            HINT = 'Run limpet upgrade writes --of {state.writes}, which gives the trigger to the new owner.';
     END IF;
     EXECUTE format({literal(moved)}, TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW;
     GET DIAGNOSTICS rows = ROW_COUNT;

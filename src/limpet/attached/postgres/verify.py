@@ -41,12 +41,12 @@ def table_problems(session: Session, entry: TableEntry) -> list[str]:
         "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
     )  # fmt: skip
     found = trigger_problems(session, entry, layout)
-    found += [f"The index {name} is half built: `limpet attach index` builds it anew" for (name,) in invalid]
+    found += [f"The index {name} is half built: `limpet upgrade index` builds it anew" for (name,) in invalid]
     [(unknown,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.unknown}")
     if unknown:
         ids = read_batch(session, entry, layout, "new", 20, condition=layout.unknown).ids
         found.append(f"{unknown:,} rows were written without our triggers: nobody knows of which model and text their "
-                     f"vectors are: {shown(ids, int(unknown))}. `limpet attach backfill --of new` and `--of old` make "
+                     f"vectors are: {shown(ids, int(unknown))}. `limpet upgrade backfill --of new` and `--of old` make "
                      "these vectors anew")  # fmt: skip
     return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
 
@@ -62,13 +62,13 @@ def trigger_problems(session: Session, entry: TableEntry, layout: AnyLayout) -> 
     )  # of a trigger of partitions the one that is switched off most
     expected = len(layout.triggers)
     if len(triggers) != expected:
-        found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet attach writes --of "
+        found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet upgrade writes --of "
                      f"{entry.state.writes}` makes them again, "
                      "and rows that were written meanwhile are not marked")  # fmt: skip
     off = [str(name) for name, enabled in triggers if enabled == "D" or (enabled != "Z" and not entry.record.aside)]
     if off:
         found.append(f"The triggers {', '.join(off)} are switched off, if only where session_replication_role is "
-                     "replica: `limpet attach writes --of "
+                     "replica: `limpet upgrade writes --of "
                      f"{entry.state.writes}` switches them on, and rows that were written meanwhile are not "
                      "marked")  # fmt: skip
     return found
@@ -164,7 +164,7 @@ def concern(query: str, entry: TableEntry) -> str:
     if not entry.record.shared and re.search(
         rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE
     ):
-        return "it names no columns: after complete and detach the vector is the last one"
+        return "it names no columns: after finish the vector is the last one"
     if re.search(rf"\*\s+from\s+{relation}|returning\s+\*", query, re.IGNORECASE):
         more = "three" if entry.record.shared else "two"
         return f"it selects *: {more} columns more than before, and a prepared one fails once when they come and go"

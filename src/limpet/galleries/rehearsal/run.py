@@ -38,7 +38,7 @@ from limpet.galleries.rehearsal.results import (
     TwoStages,
     verdict_of,
 )
-from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample, Upgrade
+from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample, RehearsedUpgrade
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.two_stage import Rescoring
 from limpet.support.ranges import PositiveInt, Seed, checked
@@ -116,7 +116,7 @@ def rehearse(
             raise unknown_name("order", name, ORDERS)
     tell = on_step if on_step is not None else lambda told: None
     pointer = gallery.store.pointer()
-    upgrade = Upgrade.of(gallery, source, reports, adapter, score_map)
+    upgrade = RehearsedUpgrade.of(gallery, source, reports, adapter, score_map)
     given = None if queries is None else GivenQueries.of(*queries, relevant, most_queries, seed)
     tell({"step": "sampling"})
     items = RehearsalSample.of(gallery, upgrade.old, sample, seed, given.answers if given is not None else ())
@@ -140,7 +140,7 @@ class _Run:
 
     def __init__(
         self,
-        upgrade: Upgrade,
+        upgrade: RehearsedUpgrade,
         items: RehearsalSample,
         made: EmbeddedSample,
         queries: Queries,

@@ -29,7 +29,7 @@ _EMBEDDED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Upgrade:
+class RehearsedUpgrade:
     """What an upgrade goes from and to, and why new queries may search old vectors.
 
     Args:
@@ -58,7 +58,7 @@ class Upgrade:
         reports: Sequence[Path],
         adapter: Path | None,
         score_map: Path | None,
-    ) -> Upgrade:
+    ) -> RehearsedUpgrade:
         """Return from what and to what a gallery would be upgraded with a source.
 
         Raises:

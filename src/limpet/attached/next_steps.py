@@ -1,0 +1,130 @@
+"""What to type next, from where an attachment stands."""
+
+from __future__ import annotations
+
+import shlex
+from typing import get_args
+
+from limpet.attached.state import AttachmentState
+from limpet.engines.sides import ModelSide
+from limpet.engines.sources import SOURCES
+from limpet.models.names import ModelName
+from limpet.upgrade.base import NextStep, UpgradeStatus
+
+_NEEDED = {"new": "MODEL", "old": "OLD_MODEL"}
+"""What stands for a model that nobody named by options."""
+
+
+def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, ...]:
+    """Return what to type next, the most sensible first.
+
+    Each is possible as it stands. Where it names a model that nobody named by options, the purpose says which one.
+    """
+    it = _Steps(found, state)
+    if state.phase == "steady":
+        return ()
+    if state.phase == "swapped":
+        return (*it.fill("new"), *it.fill("old"), *it.back(), *it.declare_new(), *it.finish())
+    if state.shared and state.turned_back:
+        left = [NextStep("put back the rest", ("rollback",))] * bool(found.holding["new"])
+        return (*left, *it.fill("old"), it.swap, *it.cancel())
+    if state.shared:
+        return (*it.fill("new"), it.swap, *(it.back()[:1] if found.holding["new"] else it.cancel()))
+    if not state.filled:
+        return (*(it.fill("new") or [it.filling("new")]), *it.cancel())
+    if not state.indexed:
+        return (*it.fill("new"), NextStep("index them", ("index",)), *it.cancel())
+    if not state.swappable:
+        return (*it.fill("new"), NextStep("see which queries still search old vectors", ("verify",)), *it.cancel())
+    possible = not it.lacking["new"] or it.fresh("new")
+    return (*it.fill("new"), *([it.swap] if possible else []), *it.cancel())
+
+
+class _Steps:
+    """The steps, each in the words that it takes.
+
+    Args:
+        found: Where the attachment stands.
+        state: The same, as its ledger has it.
+    """
+
+    def __init__(self, found: UpgradeStatus, state: AttachmentState) -> None:
+        self.found, self.state = found, state
+        self.lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(ModelSide)}
+        self.one_dim = found.old.dim == found.new.dim
+
+    def _allowed(self, side: ModelSide) -> tuple[str, ...]:
+        """Return words that allow items to lack a vector which nothing can be made for."""
+        left = self.found.lacking[side] - self.lacking[side]
+        return ("--allow-missing", str(left)) if left else ()
+
+    def _turning(self, side: ModelSide) -> tuple[str, ...]:
+        """Return words of a swap or a rollback: who writes with what then, and what may lack a vector."""
+        writes = () if self.one_dim else ("--writes", side)
+        return (*writes, *(() if self.state.shared else self._allowed(side)))
+
+    def _source(self, side: ModelSide) -> tuple[str, tuple[str, ...]]:
+        """Return what to put in for a word in capitals, and words that name what makes vectors of a model."""
+        model = self.found.model(side)
+        if model.options:
+            return "", tuple(shlex.split(model.options))
+        needed = _NEEDED[side]
+        if not self.found.texts or (side == "new" and model.declared):
+            file = needed.replace("MODEL", "FILE")
+            return f" ({file} stands for vectors of {model.fingerprint})", ("--model", file)
+        return f" ({needed} stands for the text model {model.fingerprint})", ("--model", needed)
+
+    def fresh(self, side: ModelSide) -> tuple[str, ...]:
+        """Return words that name what makes vectors of items that were written a moment ago, if that is known."""
+        words = self._source(side)[1]
+        return () if _stored(words) or words[-1] in _NEEDED.values() else words
+
+    def filling(self, side: ModelSide) -> NextStep:
+        """Return the backfill of a model's vectors."""
+        what, words = self._source(side)
+        purpose = "fill rows" if side == "new" else "fill old vectors, for a way back"
+        return NextStep(f"{purpose}{what}", ("backfill", *(("--of", "old") if side == "old" else ()), *words))
+
+    def fill(self, side: ModelSide) -> list[NextStep]:
+        """Return the same where a vector is lacking."""
+        return [self.filling(side)] * bool(self.lacking[side])
+
+    @property
+    def swap(self) -> NextStep:
+        """The swap."""
+        purpose = "ask with the new model" if self.state.shared else "let them serve"
+        return NextStep(purpose, ("swap", *self.fresh("new"), *self._turning("new")))
+
+    def back(self) -> list[NextStep]:
+        """Return the rollback, as it stands and with what makes old vectors."""
+        (what, words), turning = self._source("old"), self._turning("old")
+        plain = [NextStep("go back", ("rollback", *turning))] * (self.state.shared or not self.lacking["old"])
+        late = f"go back after rows were written with the new model{what}"
+        return plain + [NextStep(late, ("rollback", *words, *turning))] * (not _stored(words))
+
+    def declare_new(self) -> list[NextStep]:
+        """Return the declaration that the application writes with the new model, where it takes no pass."""
+        behind = self.state.compared and self.found.lacking["new"]
+        step = NextStep("declare who writes with what", ("writes", "--of", "new"))
+        return [step] * (self.state.writes == "old" and not behind)
+
+    def finish(self) -> list[NextStep]:
+        """Return the end with new vectors, where that is possible."""
+        step = NextStep("keep the new vectors alone", ("finish", *self._allowed("new")))
+        return [step] * (self.state.writes == "new" and not self.lacking["new"])
+
+    def cancel(self) -> list[NextStep]:
+        """Return the end with old vectors, or what has to come before it."""
+        if self.state.writes == "new":
+            again = f"declare that the application writes with {self.found.old.fingerprint} again"
+            return [NextStep(again, ("writes", "--of", "old"))]
+        counted = self.state.shared or self.state.indexed
+        if counted and self.lacking["old"]:
+            return self.fill("old")
+        return [NextStep("leave everything as it was", ("cancel", *(self._allowed("old") if counted else ())))]
+
+
+def _stored(words: tuple[str, ...]) -> bool:
+    """Return whether words name vectors that were made before: no item has one that was written a moment ago."""
+    named = ModelName(words[words.index("--over" if "--over" in words else "--model") + 1], sources=SOURCES)
+    return named.scheme == "vectors" and named.place not in _NEEDED.values()
