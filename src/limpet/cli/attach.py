@@ -22,6 +22,7 @@ from limpet.cli.console import console, long_texts, print_json, print_table, rat
 from limpet.cli.gallery.common import DECLARED, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.models import Model, Opening
+from limpet.cli.options import FillLimits
 from limpet.cli.parameters import RARE, as_typed
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
@@ -311,13 +312,9 @@ def backfill(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
+    limits: FillLimits = FillLimits(),
     of: Side = "new",
-    batch: Annotated[int | None, RARE] = None,
     batch_size: Annotated[int, RARE] = 64,
-    budget: int | None = None,
-    rate: Annotated[float | None, RARE] = None,
-    share: Annotated[float | None, RARE] = None,
-    seconds: Annotated[float | None, RARE] = None,
     made: Annotated[str | None, RARE] = None,
     watch: float | None = None,
 ) -> int:
@@ -328,13 +325,7 @@ def backfill(
 
     Args:
         of: Model whose vectors are filled in: new, or old before a rollback.
-        batch: Rows embedded and written at a time. Default: 512 of a table; measured for a collection.
         batch_size: Texts that the model takes at a time.
-        budget: Stop after embedding this many rows.
-        rate: Maximum number of rows embedded per second.
-        share: Maximum share of the time spent on writing, such as 0.1: rest after every transaction, longer where the
-            database is busy.
-        seconds: Begin no further batch after this many seconds.
         made: When stored vectors were made, such as 2026-11-23T18:00+00:00. Rows that the application changed later
             are skipped. Default: when the upgrade was started.
         watch: Look again every this many seconds for rows that the application wrote, until Ctrl-C.
@@ -354,8 +345,7 @@ def backfill(
         moment = None if source.stored is None else it.started if made is None else _moment(made)
         while True:
             with rate_progress(f"vectors of the {of} model", None, unit="rows") as on_step:
-                done = it.backfill(opened, of=of, made=moment, batch=batch, budget=budget, rate=rate, share=share,
-                                   seconds=seconds, on_step=on_step)  # fmt: skip
+                done = it.backfill(opened, of=of, made=moment, **limits.options(on_step))
             if done.embedded or watch is None:
                 speed = f", {done.embedded / done.seconds:,.0f} rows/s" if done.embedded and done.seconds else ""
                 changed = done.embedded - done.written

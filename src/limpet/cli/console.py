@@ -300,7 +300,7 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
         total: Of all, where it is known before.
 
     Yields:
-        A function that takes an event with "done" and perhaps "total" and "state", a word or two.
+        A function that takes an event with "done" and perhaps "total", "waiting" and "state", a word or two.
     """
     rate = TextColumn("{task.fields[rate]} {task.fields[state]}", markup=False)
     started = time.monotonic()
@@ -308,7 +308,8 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
 
         def on_step(event: Told) -> None:
             per_second = event["done"] / max(time.monotonic() - started, 1e-3)
-            state, rate = event.get("state", ""), f"{per_second:,.0f} {unit}/s"
+            waiting, rate = event.get("waiting"), f"{per_second:,.0f} {unit}/s"
+            state = f"out of reach, trying again in {waiting:g} s" if waiting else event.get("state", "")
             progress.update(task, total=event.get("total"), completed=event["done"], rate=rate, state=state)
 
         yield on_step

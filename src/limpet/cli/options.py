@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from limpet.evaluation.protocols import Protocol
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
+    from limpet.upgrade.filling import FillOptions
+    from limpet.upgrade.progress import Progress
 
 Similarity = Literal["cosine", "inner-product", "euclidean"]
 
@@ -186,6 +188,34 @@ class DataSets(Options):
                 return texts_of(open_source(address), on_empty=on_empty)
         with console.status(f"reading {texts}"):
             return load_texts(texts, data_root(), on_empty=on_empty, **self.data_options)
+
+
+@dataclass(frozen=True)
+class FillLimits(Options):
+    """How much a backfill does, and how fast.
+
+    Args:
+        batch: Items embedded and written at a time. Default: 4,096 in a gallery, 512 in a table; measured for a
+            collection.
+        budget: Stop after embedding this many items.
+        rate: Maximum number of items embedded per second.
+        share: Maximum share of the time spent on writing, such as 0.1: rest after every write, longer where the
+            database is busy.
+        seconds: Begin no further batch after this many seconds.
+    """
+
+    batch: Annotated[int | None, RARE] = None
+    budget: int | None = None
+    rate: Annotated[float | None, RARE] = None
+    share: Annotated[float | None, RARE] = None
+    seconds: Annotated[float | None, RARE] = None
+
+    def options(self, on_step: Progress) -> FillOptions:
+        """Return the options of a backfill that tells its progress."""
+        return {
+            "batch": self.batch, "budget": self.budget, "rate": self.rate, "share": self.share,
+            "seconds": self.seconds, "on_step": on_step,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

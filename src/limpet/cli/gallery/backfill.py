@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import KINDS, NewVectors
-from limpet.cli.options import DataSets
+from limpet.cli.options import DataSets, FillLimits
 from limpet.cli.parameters import RARE
 from limpet.errors import ConfigError, shown
 from limpet.support.wording import duration
@@ -29,10 +30,8 @@ def backfill(
     source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
+    limits: FillLimits = FillLimits(),
     order: str | None = None,
-    batch: Annotated[int, RARE] = 4096,
-    budget: int | None = None,
-    rate: Annotated[float | None, RARE] = None,
     seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Give items that lack one a vector of the new model, or of the active one where no upgrade is started.
@@ -44,9 +43,6 @@ def backfill(
     Args:
         order: Which items come first: id, random, traffic (most retrieved) or uncertainty (most uncertain old vectors,
             on spaces that know it, such as lorentz). That of an interrupted backfill, else id, when left out.
-        batch: Items per commit.
-        budget: Give at most so many items a new vector now.
-        rate: Embed at most so many items a second.
         seed: Of random orders.
 
     Examples:
@@ -56,7 +52,7 @@ def backfill(
     from limpet.galleries.items import pages
     from limpet.upgrade.vector_sources import without_text
 
-    limit = spending.items(budget)
+    limits = replace(limits, budget=spending.items(limits.budget))
     with gallery.opened(WAIT_FOR_BATCHES) as it:
         found = source.opened(it, sets)
         if found is None:
@@ -71,10 +67,9 @@ def backfill(
         done = _run(
             it,
             lambda on_step: it.backfill(
-                found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
-                wait=WAIT_FOR_BATCHES, seed=seed, on_step=on_step,
+                found, order=order, wait=WAIT_FOR_BATCHES, seed=seed, **limits.options(on_step)
             ),
-        )  # fmt: skip
+        )
         missing = []
         if done.missing and done.stopped == "done":
             lacking = [one for items in pages(it.store, lacking=done.generation) for one in items.ids]
@@ -100,9 +95,7 @@ def _run(gallery: Gallery, fill: Callable[[Progress], Backfilled]) -> Backfilled
 
         def on_step(event: Told) -> None:
             told.update(event)
-            paused = event.get("waiting")
-            state = f"store out of reach, trying again in {paused:g} s" if paused else ""
-            show({"done": told["embedded"] + told["missing"], "state": state})
+            show(event)
             stop()
 
         try:
@@ -164,5 +157,7 @@ def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -
             "where a report or an adapter allows it. Give a source that has them, delete them, or `finish` with "
             "--allow-missing."
         )
+    elif done.lacking > done.without_text:
+        console.print(f"{done.lacking:,} items were written meanwhile and are left. The same command continues.")
     elif not done.without_text:
         console.print(f"Every item has a vector of {done.generation}.")

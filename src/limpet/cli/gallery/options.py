@@ -223,12 +223,10 @@ class Spending(Options):
     Args:
         price_per_thousand: Of embedding 1,000 items, in any currency.
         max_cost: With it: embed at most for so much.
-        seconds: Begin no further batch after so many seconds.
     """
 
     price_per_thousand: float | None = None
     max_cost: float | None = None
-    seconds: Annotated[float | None, RARE] = None
 
     def items(self, budget: int | None) -> int | None:
         """Return how many items a number and a sum of money allow; None for as many as there are.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
+from limpet.cli.parameters import RARE
 from limpet.errors import shown
 from limpet.support.wording import duration
 
@@ -26,6 +27,7 @@ def plan(
     source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
+    seconds: Annotated[float | None, RARE] = None,
     evidence: list[Path] = [],
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
@@ -33,6 +35,7 @@ def plan(
     A random sample of the items is embedded and timed. The upgrade need not be started yet.
 
     Args:
+        seconds: Say how far the backfill comes in so many seconds.
         evidence: results.json of `limpet evaluate` of an upgrade that is not started yet, to say how search would be.
 
     Examples:
@@ -47,7 +50,7 @@ def plan(
             found = planned(
                 it, vectors, reports=evidence,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=spending.seconds, meter=source.meter,
+                budget_seconds=seconds, meter=source.meter,
             )  # fmt: skip
         status = it.status()
     for line in (
