@@ -215,6 +215,8 @@ def test_a_token_goes_to_the_server_of_the_url_alone(monkeypatch: pytest.MonkeyP
         with pytest.raises(StoreError):  # encrypted where nobody says otherwise
             open_source(f"chroma://{place}/items")
         assert own == ["s3cret"]
+    with answering(200, {}) as (place, _), pytest.raises(StoreError, match="as Chroma does"):
+        open_source(f"chroma://{place}/items?https=false")
     with answering(401, {}) as (place, _), pytest.raises(LastingStoreError, match="CHROMA_TOKEN"):
         open_source(f"chroma://{place}/items?https=false")
 

@@ -292,3 +292,22 @@ def test_nothing_is_written_that_a_power_failure_could_take(
     assert "Nothing was written" in str(refusal.value)
     monkeypatch.undo()
     assert numbers(SqliteDatabase(tmp_path / "gallery.db", Disk())) == []
+
+
+def test_a_database_that_another_process_closes_at_this_moment_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes it last removes its "-wal", also right after somebody looked for it."""
+    path = tmp_path / "ledger.db"
+    SqliteDatabase(path, Disk()).close()
+    Path(f"{path}-wal").touch()
+    exists = Path.exists
+
+    def removed(self: Path) -> bool:
+        found = exists(self)
+        if self.name.endswith("-wal"):
+            self.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "exists", removed)
+    SqliteDatabase(path, Disk()).close()

@@ -360,7 +360,10 @@ def _refuse_shared(path: Path) -> None:
     Raises:
         LastingStoreError: It has.
     """
-    links = max((one.stat().st_nlink for one in (path, path.with_name(f"{path.name}-wal")) if one.exists()), default=1)
+    links = 1
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(FileNotFoundError):  # whoever closes the database last removes the second
+            links = max(links, one.stat().st_nlink)
     if links > 1:
         folder = path.absolute().parent
         raise LastingStoreError(

@@ -110,7 +110,7 @@ class Service:
             response = self._http.request(method, f"/collections{path}", json=body)
             if response.status_code == HTTPStatus.NOT_FOUND and not there:
                 return None
-            answer = response.json() if response.content else None
+            answer = response.json() if response.content else {}
         except httpx.HTTPError as error:
             raise StoreError(f"{self._place} does not answer: {reason(error)}.", to_do="check the URL.") from error
         except ValueError:
@@ -129,6 +129,8 @@ class Service:
     def find(self, name: str) -> Described | None:
         """Return what Chroma says of a collection; None where there is none of the name."""
         found: Described | None = self._send("GET", f"/{quote(name, safe='')}", there=False)
+        if found is not None and not (isinstance(found, dict) and "id" in found):
+            raise StoreError(f"{self._place} does not answer as Chroma does.", to_do="check the URL.")
         return found
 
     def described(self, name: str) -> Described:
