@@ -149,6 +149,7 @@ def test_a_sample_is_the_same_each_time_and_has_every_write_that_is_certain() ->
     chosen = sample(points, 30)
     assert chosen == sample(list(points), 30) and len(set(chosen)) == len(chosen) == 30
     assert set(patterns[:2]) <= {point.pattern for point in chosen}
+    assert set(sample(points, len(points) + 1)) == set(points)
 
 
 @pytest.mark.slow

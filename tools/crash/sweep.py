@@ -387,5 +387,5 @@ def sample(points: list[Point], most: int) -> list[Point]:
             writes.setdefault((point.state, point.operation, point.pattern, 0), []).append(point)
     chosen = [group[number % len(group)] for number, group in enumerate(writes.values())]
     rest = sorted(set(points) - set(chosen), key=points.index)
-    left = most - len(chosen)
-    return chosen + [rest[number * len(rest) // left] for number in range(left if left < len(rest) else 0)]
+    left = min(most - len(chosen), len(rest))
+    return chosen + [rest[number * len(rest) // left] for number in range(left)]
