@@ -123,7 +123,7 @@ def test_a_table_with_another_name(shop: Shop, how: dict[str, Any]) -> None:
         it.declare_writes("old")
         turned(it)
         check(shop, "new", "shop.wares")
-        assert it.place == "shop.wares.emb" and "'shop.wares'" in it.client_queries()[0][1]
+        assert it.status().place == "shop.wares.emb" and "'shop.wares'" in it.client_queries()[0][1]
         with pytest.raises(GalleryError, match=r"no upgrades that .* may mean; started: shop.wares.emb"):
             open_attachment(shop.url)  # another table has that name
         with open_attachment(shop.at("shop.wares")) as again:

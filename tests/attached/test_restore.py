@@ -285,7 +285,7 @@ def test_a_copy_of_the_table_is_not_taken_for_it(shop: Shop, copies: Copies) -> 
         shop.execute("ALTER TABLE shop.items RENAME TO wares")
         other = copies.restore(shop)
     with open_attachment(other.at("shop.wares")) as it:
-        assert it.status().lacking == {"old": 0, "new": 0} and it.place == "shop.wares.emb"
+        assert it.status().lacking == {"old": 0, "new": 0} and it.status().place == "shop.wares.emb"
         it.cancel()
     assert other.execute("SELECT count(*) FROM pg_attribute WHERE attrelid = 'shop.copy'::regclass AND attname LIKE "
                          "'%limpet%' AND NOT attisdropped") == [(2,)]  # fmt: skip
@@ -323,7 +323,7 @@ def test_a_planted_comment_is_not_believed(left: str, aside_of: str, people: Peo
     shop.execute("DROP SCHEMA planted CASCADE")
     with open_attachment(other.database) as it:
         if left == "both tables":
-            assert it.place == "shop.items.emb"
+            assert it.status().place == "shop.items.emb"
             it.declare_writes("old")  # makes the triggers again
             assert it.verify().problems == ()
             it.cancel()

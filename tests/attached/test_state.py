@@ -127,6 +127,8 @@ def test_a_side_table_is_never_swapped() -> None:
 
 
 def test_events_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="allow_missing=-1"):
+        advance(after(WAYS["indexed"]), {"kind": "swap", "allow_missing": -1})
     with pytest.raises(ConfigError, match="kind 'swop'"):
         advance(AttachmentState(), {"kind": "swop"})
     with pytest.raises(ConfigError, match="Both models are declared:a"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Unpack
 
@@ -11,39 +10,6 @@ from limpet.engines.sides import ModelSide
 from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.vector_sources import ItemSource, VectorSource
-
-
-@dataclass(frozen=True)
-class NamedQuery:
-    """A query of the application that the upgrade concerns.
-
-    Args:
-        query: Its text, as the server keeps it, with placeholders for values.
-        calls: How often it was run while it was watched; in all where it was not.
-        why: What about it should change, in words.
-    """
-
-    query: str
-    calls: int
-    why: str
-
-
-@dataclass(frozen=True)
-class AttachmentVerification(UpgradeVerification):
-    """What `Attachment.verify` found.
-
-    Args:
-        queries: Queries of the application that should change.
-        unwatched: Why queries could not be watched; empty where they were.
-    """
-
-    queries: tuple[NamedQuery, ...] = ()
-    unwatched: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing was found."""
-        return not self.problems and not self.queries
 
 
 class Attachment(Upgrade, Protocol):
@@ -120,7 +86,7 @@ class Attachment(Upgrade, Protocol):
         """
         ...
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Args:

@@ -107,6 +107,8 @@ def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     """
     kind = str(event.get("kind"))
     refuse(kind not in _STEPS, f"An event of the kind '{kind}'.", f"one of {', '.join(_STEPS)}")
+    allowed = event.get("allow_missing", 0)
+    refuse(isinstance(allowed, int) and allowed < 0, f"allow_missing={allowed}", "at least 0")
     anywhere = kind in ("writes", "settled") or (state.shared and kind in ("swap", "rollback"))
     check_step(cast(UpgradeStep, kind), state.phase, possible=_UNDER_WAY if anywhere else None)
     return _STEPS[kind](state, event)

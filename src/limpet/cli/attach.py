@@ -9,7 +9,7 @@ import json as json_text
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -250,7 +250,7 @@ def start(
                 print_json(asdict(would))
                 return int(bool(would.refusals))
             with opening.start(url, old=old, new=new) as collection:
-                return _tell(collection, url, {})
+                return _tell(collection, url)
         from limpet.attached.postgres.attachment import start as start_table
         from limpet.attached.postgres.start import plan
 
@@ -270,7 +270,7 @@ def start(
             it = start_table(url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
         with it:
-            return _tell(it, url, {})
+            return _tell(it, url)
 
 
 def _mixing_of(evidence: Path | None) -> Evaluation:
@@ -305,7 +305,7 @@ def status(url: Attached) -> int:
         limpet attach status "postgresql://shop@db/shop?table=shop.items"
     """
     with url.opened() as it:
-        return _tell(it, url, {})
+        return _tell(it, url)
 
 
 def backfill(
@@ -365,10 +365,6 @@ def backfill(
         return int(bool(done.missing))
 
 
-def _refuse_negative(allow_missing: int) -> None:
-    refuse(allow_missing < 0, f"--allow-missing {allow_missing}.", "at least 0 rows")
-
-
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
@@ -386,7 +382,7 @@ def index(url: Attached) -> int:
     with url.opened() as it:
         with console.status("building indexes"):
             it.index()
-        return _tell(it, url, {})
+        return _tell(it, url)
 
 
 def swap(
@@ -410,13 +406,16 @@ def swap(
     Examples:
         limpet attach swap "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
     """
+    return _turn(url, "new", source, writes, allow_missing)
+
+
+def _turn(url: Attached, side: Side, source: NewVectors, writes: Side | None, allow_missing: int) -> int:
     source.refuse_stored()
-    _refuse_negative(allow_missing)
     with url.opened() as it:
-        opened = source.opened(it, "new")
+        opened = source.opened(it, side)
         with console.status("waiting for a lock"):
-            it.swap(opened, writes=writes, allow_missing=allow_missing)
-        return _tell(it, url, {})
+            (it.swap if side == "new" else it.rollback)(opened, writes=writes, allow_missing=allow_missing)
+        return _tell(it, url)
 
 
 def rollback(
@@ -440,13 +439,7 @@ def rollback(
     Examples:
         limpet attach rollback "postgresql://shop@db/shop?table=shop.items"
     """
-    source.refuse_stored()
-    _refuse_negative(allow_missing)
-    with url.opened() as it:
-        opened = source.opened(it, "old")
-        with console.status("going back"):
-            it.rollback(opened, writes=writes, allow_missing=allow_missing)
-        return _tell(it, url, {})
+    return _turn(url, "old", source, writes, allow_missing)
 
 
 def writes(
@@ -471,12 +464,11 @@ def writes(
         limpet attach writes "qdrant://db:6333/items?ledger=upgrade.db" --of new --model st:MODEL
     """
     source.refuse_stored()
-    _refuse_negative(allow_missing)
     with url.opened() as it:
         opened = source.opened(it, it.state.side_of(of))
         with console.status("bringing over what was written"):
             it.declare_writes(of, opened, allow_missing=allow_missing)
-        return _tell(it, url, {})
+        return _tell(it, url)
 
 
 def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0.0) -> int:
@@ -517,38 +509,32 @@ def finish(url: Attached, *, allow_missing: int = 0) -> int:
     Every row is counted before. The second collection, or vector, of an engine stays: it is its owner's to remove.
 
     Args:
-        allow_missing: So many rows may stay without a vector.
+        allow_missing: Maximum number of rows that stay without a vector.
 
     Examples:
         limpet attach finish "postgresql://shop@db/shop?table=shop.items"
     """
-    _refuse_negative(allow_missing)
-    with url.opened() as it:
-        stays = it.state.new
-        with console.status("removing what was added"):
-            it.finish(allow_missing=allow_missing)
-        return _tell_end(it, stays)
+    return _end(url, lambda it: it.finish(allow_missing=allow_missing))
 
 
 def cancel(url: Attached, *, allow_missing: int = 0, force: bool = False) -> int:
     """Keep the old vectors alone, and remove everything that was added: the table is as it was.
 
     Args:
-        allow_missing: So many rows may stay without a vector.
+        allow_missing: Maximum number of rows that stay without a vector.
         force: Remove what is left of the upgrade of a table that was changed, whatever became of it.
 
     Examples:
         limpet attach cancel "postgresql://shop@db/shop?table=shop.items"
     """
-    _refuse_negative(allow_missing)
+    return _end(url, lambda it: it.cancel(allow_missing=allow_missing, force=force))
+
+
+def _end(url: Attached, step: Callable[[Attachment], None]) -> int:
     with url.opened() as it:
         stays = it.state.fingerprint(it.state.serving)
         with console.status("removing what was added"):
-            it.cancel(allow_missing=allow_missing, force=force)
-        return _tell_end(it, stays)
-
-
-def _tell_end(it: Attachment, stays: str) -> int:
+            step(it)
     console.print(f"Ended; the vectors of {stays} stay.")
     for note in it.notes:
         console.print(f"Note: {note}")
@@ -570,7 +556,7 @@ def log(url: Attached) -> int:
     return 0
 
 
-def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
+def _tell(it: Attachment, url: Attached, document: Mapping[str, object] | None = None) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     with console.status("counting rows"):
         found = it.status()
@@ -603,6 +589,6 @@ def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
         console.print(f"For the application, {purpose}:\n  {query}")
     for step in found.next:
         console.print(f"Next, to {step.purpose}: {url.command(*step.words)}")
-    print_json({**document, **asdict(found), "notes": it.notes, "queries": dict(queries),
+    print_json({**(document or {}), **asdict(found), "notes": it.notes, "queries": dict(queries),
                    "next": [url.command(*step.words) for step in found.next]})  # fmt: skip
     return 0

@@ -74,19 +74,38 @@ class UpgradeStatus:
 
 
 @dataclass(frozen=True)
+class NamedQuery:
+    """A query of the application that the upgrade concerns.
+
+    Args:
+        query: Its text, as the server keeps it, with placeholders for values.
+        calls: How often it was run while it was watched; in all where it was not.
+        why: What about it should change, in words.
+    """
+
+    query: str
+    calls: int
+    why: str
+
+
+@dataclass(frozen=True)
 class UpgradeVerification:
     """What `Upgrade.verify` found.
 
     Args:
         problems: What is not as it should be in the place itself, each with what to do.
+        queries: Queries of the application that should change.
+        unwatched: Why queries could not be watched; empty where they were.
     """
 
     problems: tuple[str, ...]
+    queries: tuple[NamedQuery, ...] = ()
+    unwatched: str = ""
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found."""
-        return not self.problems
+        return not self.problems and not self.queries
 
 
 class Upgrade(Protocol):

@@ -24,7 +24,6 @@ from typing import NamedTuple, Self, Unpack, get_args
 
 import numpy as np
 
-from limpet.attached.base import AttachmentVerification
 from limpet.attached.collections.due import DigestPair, Due, due, same_fields
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
 from limpet.attached.next_steps import next_steps
@@ -42,7 +41,7 @@ from limpet.errors import (
     shown,
 )
 from limpet.geometry import Hypersphere, Space
-from limpet.upgrade.base import UpgradeStatus
+from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
@@ -394,7 +393,7 @@ class CollectionAttachment:
         self._settle(side, source)
         return side
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
         """Compare both sides, and look where the alias leads; these engines do not tell their queries."""
         refuse(
             source is not None, "A model for `verify` of a collection.", "none: rows of tables alone are embedded again"
@@ -411,7 +410,7 @@ class CollectionAttachment:
             turn = "swap" if entry.state.serving == "new" else "rollback"
             problems.append(f"the alias {alias} leads to {leads}, and {entry.serving.collection} serves; repeat "
                             f"`limpet upgrade {turn}`")  # fmt: skip
-        return AttachmentVerification(tuple(problems), (), "Collections do not tell which queries they are asked.")
+        return UpgradeVerification(tuple(problems), (), "Collections do not tell which queries they are asked.")
 
     def finish(self, *, allow_missing: int = 0) -> None:
         """Compare both sides, and end the upgrade with the new vectors; there is no way back.

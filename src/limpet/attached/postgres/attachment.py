@@ -16,7 +16,6 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
-from limpet.attached.base import AttachmentVerification
 from limpet.attached.next_steps import next_steps
 from limpet.attached.postgres import client
 from limpet.attached.postgres.filling import (
@@ -68,7 +67,7 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger
-from limpet.upgrade.base import UpgradeStatus
+from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
@@ -251,12 +250,6 @@ class PostgresAttachment:
     def _entry(self) -> TableEntry:
         with self._session.transaction():
             return self._ledger.entry(self.number)
-
-    @property
-    def place(self) -> str:
-        """The table and its column of vectors, in words."""
-        table = self._entry().record.table
-        return f"{table.schema}.{table.name}.{table.vector.name}"
 
     @property
     def state(self) -> AttachmentState:
@@ -615,7 +608,7 @@ class PostgresAttachment:
             ConfigError: Neither of the two; or a source, or rows that may lack a vector.
             UpgradeStateError: The dimension of the column says it, and something else.
         """
-        refuse(source is not None or allow_missing > 0, "A model, or --allow-missing, for a declaration of a table.",
+        refuse(source is not None or allow_missing != 0, "A model, or --allow-missing, for a declaration of a table.",
                "neither: triggers keep what the application writes with either model")  # fmt: skip
 
         def attempt() -> ModelSide:
@@ -642,7 +635,7 @@ class PostgresAttachment:
 
         return self._session.patiently(attempt, ATTEMPTS)
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
@@ -661,7 +654,7 @@ class PostgresAttachment:
         if source is not None:
             problems += self._of_another_model(source)
         queries, unwatched = queries_of(self._session, entry, watch)
-        return AttachmentVerification(tuple(problems), tuple(queries), unwatched)
+        return UpgradeVerification(tuple(problems), tuple(queries), unwatched)
 
     def _of_another_model(self, source: VectorSource) -> list[str]:
         """Return that rows hold vectors of another model than they say, if some do; these count as lacking then."""

@@ -9,7 +9,6 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.attached.base import NamedQuery
 from limpet.attached.postgres.filling import KeyBatch, read_batch
 from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, layout_of
 from limpet.attached.postgres.ledger import TableEntry
@@ -17,6 +16,7 @@ from limpet.engines.postgres.rows import decoded
 from limpet.engines.postgres.session import Session
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, shown
+from limpet.upgrade.base import NamedQuery
 
 _SAMPLE = 256
 """Rows, at most, that are embedded again."""
