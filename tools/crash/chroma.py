@@ -45,20 +45,20 @@ class Client:
         return self._client.get_collection(name, embedding_function=None)
 
     def rows(self, collection: str) -> dict[int, Row]:
-        """Return all rows of a collection.
+        """Return all rows of a collection, as two readings in a row gave them.
 
-        Chroma reads the vector of a row after its text: where the text is not the same afterwards, all is read again.
+        Chroma reads the vector of a row after its text, so one reading may have a text and the vector of a later one.
         """
-        it = self._collection(collection)
-        while True:
-            found = it.get(include=["embeddings", "documents", "metadatas"])
-            again = it.get(include=["documents"])
-            after = dict(zip(again["ids"], again["documents"], strict=True))
-            rows = zip(found["ids"], found["embeddings"], found["documents"], found["metadatas"], strict=True)
-            read = {int(one): {"key": int(one), "emb": np.array(emb), "text": text, "tags": meta["tags"]}
-                    for one, emb, text, meta in rows}  # fmt: skip
-            if all(after.get(str(key)) == row["text"] for key, row in read.items()):
-                return read
+        before, after = self._read(collection), self._read(collection)
+        while not _same(before, after):
+            before, after = after, self._read(collection)
+        return after
+
+    def _read(self, collection: str) -> dict[int, Row]:
+        found = self._collection(collection).get(include=["embeddings", "documents", "metadatas"])
+        rows = zip(*(found[name] for name in ("ids", "embeddings", "documents", "metadatas")), strict=True)
+        return {int(one): {"key": int(one), "emb": np.array(emb), "text": text, "tags": meta["tags"]}
+                for one, emb, text, meta in rows}  # fmt: skip
 
     def put(self, collection: str, row: Row) -> None:
         """Write a row as a whole."""
@@ -68,3 +68,10 @@ class Client:
     def delete(self, collection: str, row: int) -> None:
         """Delete a row."""
         self._collection(collection).delete([str(row)])
+
+
+def _same(one: dict[int, Row], other: dict[int, Row]) -> bool:
+    return one.keys() == other.keys() and all(
+        row["text"] == other[key]["text"] and np.allclose(row["emb"], other[key]["emb"], atol=1e-5)
+        for key, row in one.items()
+    )
