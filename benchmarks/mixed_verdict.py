@@ -67,7 +67,7 @@ def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
     exit_code, said = limpet(code, folder, "evaluate", *sides, "--out", name)
     (record,) = json.loads((folder / name / "results.json").read_text())["evaluations"].values()
     limpet(code, folder, "gallery", "create", f"memory:g{name}", "--embeddings", sides[1])
-    started, told = limpet(code, folder, "gallery", "start", f"memory:g{name}", "--model",
+    started, told = limpet(code, folder, "upgrade", "start", f"memory:g{name}", "--model",
                               sides[3], "--evidence", name)  # fmt: skip
     scores = {
         metric: [
@@ -98,7 +98,7 @@ def page(document: dict[str, Any]) -> str:
             f"evaluate: exit code {found['exit_code']}; --json: verdict {found['verdict']!r}, worse {found['worse']}",
             *(f"  {line}" for line in found["said"]),
         ]
-        lines += [f"gallery start --evidence: exit code {found['start_exit_code']}"]
+        lines += [f"upgrade start --evidence: exit code {found['start_exit_code']}"]
         lines += [*(f"  {line}" for line in found["start_said"]), ""]
         lines += [
             f"{metric:<9} {old:.3f} -> {cross:.3f}  [{low:+.3f}, {high:+.3f}]"

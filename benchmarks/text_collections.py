@@ -8,7 +8,7 @@ are fitted on nowhere. Numbers are nDCG@10 of the judged queries in percent; "- 
 old model, with intervals of 95 % over queries, and "of the gain" its share of what embedding everything anew brings.
 With all documents as pairs the new model has embedded everything once, and the map spares only to store it; with half
 of them it has not. "and new pairs" are mapped galleries in which documents of the pairs have what the new model gave
-them (`limpet gallery backfill --model`); "calibrated" takes scores of the mapped ones to the others' scale, by
+them (`limpet upgrade backfill --model`); "calibrated" takes scores of the mapped ones to the others' scale, by
 what queries score on the documents of the pairs (`limpet gallery calibrate`). "by agreement" is what `limpet adapt`
 takes without judgements, from documents that ask for each other; "by judged queries" is what it takes with
 `--relevant`, the old model among the choices: each half of the queries is measured with what the other half chose, over

@@ -528,7 +528,7 @@ def test_commands_are_listed_with_their_own_help(site: ModuleType) -> None:
     names = site.subcommands(site.help_of())
     assert {"train", "evaluate", "gallery"} <= set(names)
     assert {"swap", "backfill"} <= set(site.subcommands(site.help_of("gallery"))) and "--json" in site.help_of(
-        "gallery", "swap"
+        "upgrade", "swap"
     )
 
 

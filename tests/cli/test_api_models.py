@@ -92,21 +92,21 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     assert run(f"embed texts products.csv {model} --out new") == 0
     gallery = "memory:live"
     assert run(f"gallery create {gallery} --embeddings products.npz --name ada") == 0
-    assert run(f"gallery start {gallery} --model new/words-1 --link link/adapter") == 0
+    assert run(f"upgrade start {gallery} --model new/words-1 --link link/adapter") == 0
     capsys.readouterr()
     fresh = "--api.cache fresh"  # as on another machine
-    assert run(f"gallery plan {gallery} {texts} {model} {fresh} --api.price 1000 --max-cost 0.16 --json") == 0
+    assert run(f"upgrade plan {gallery} {texts} {model} {fresh} --api.price 1000 --max-cost 0.16 --json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["tokens_per_item"] == pytest.approx(4, rel=0.2) and plan["rows_within_budget"] in range(30, 50)
     assert plan["cost"] == pytest.approx(120 * plan["tokens_per_item"] / 1000)
     assert run(f"gallery search {gallery} {model} --api.cache third --json --text", "red shoes") == 0
     hits = json.loads(capsys.readouterr().out)
     assert "p" in json.dumps(hits)
-    limited = f"gallery backfill {gallery} {texts} {model} --api.cache paid --batch 20 --api.max-tokens 200 --json"
+    limited = f"upgrade backfill {gallery} {texts} {model} --api.cache paid --batch 20 --api.max-tokens 200 --json"
     assert run(limited) == 0
     done = json.loads(capsys.readouterr().out)
     assert done["stopped"] == "budget" and 0 < done["written"] == done["embedded"] < 120
-    assert run(f"gallery backfill {gallery} {texts} {model} --api.cache paid") == 0
+    assert run(f"upgrade backfill {gallery} {texts} {model} --api.cache paid") == 0
     assert run(f"gallery doctor {gallery} {texts} {model} --api.cache paid") == 0
 
 

@@ -1,4 +1,4 @@
-"""``limpet attach``: an upgrade of somebody's own table by commands alone, and what is refused."""
+"""``limpet upgrade``: an upgrade of somebody's own table by commands alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from limpet.results import Data
 
 
 class Terminal:
-    """``limpet attach`` with one table."""
+    """``limpet upgrade`` with one table."""
 
     def __init__(self, shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
         self.shop, self.capsys, self.said = shop, capsys, ""
 
     def run(self, subcommand: str, *words: object, code: int = 0, url: str = "") -> dict[str, Any]:
         self.capsys.readouterr()
-        assert main(["attach", *subcommand.split(), url or self.shop.url, *map(str, words), "--json"]) == code
+        assert main(["upgrade", *subcommand.split(), url or self.shop.url, *map(str, words), "--json"]) == code
         captured = self.capsys.readouterr()
         self.said = " ".join(captured.err.split())
         return dict(json.loads(captured.out))
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-MODELS = ["--old-name", "old", "--new-name", "new", "--dim", 8]
+MODELS = ["--old-name", "old", "--name", "new", "--dim", 8]
 
 
 def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) -> None:
@@ -68,7 +68,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert "GRANT CREATE ON DATABASE" in terminal.said and "CREATE INDEX CONCURRENTLY" in terminal.said
     assert terminal.run("start", *MODELS)["phase"] == "started"
     assert terminal.run("start", *MODELS)["phase"] == "started"  # and goes on where it was
-    assert "limpet attach backfill" in terminal.said
+    assert "limpet upgrade backfill" in terminal.said
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
                           [written("old", "item 3 in blue")])  # fmt: skip
     done = terminal.run("backfill", "--model", files("new", 12))
@@ -85,7 +85,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert set(terminal.shop.sides().values()) == {"new"}
     assert "limpet_attached.model_of('shop.items', 'emb')" in terminal.said
     terminal.run("cancel", code=2)
-    assert "rollback comes first" in terminal.said
+    assert "roll back first" in terminal.said
     terminal.run("rollback")
     assert [event["kind"] for event in terminal.run("log")["log"]] == [
         "start", "backfill", "backfill", "index", "index", "backfill", "backfill", "swap", "rollback",
@@ -101,7 +101,7 @@ def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -
     terminal.run("index")
     terminal.run("swap")
     terminal.run("finish", code=2)
-    assert "attach writes 'postgresql://" in terminal.said and "--of new`" in terminal.said
+    assert "upgrade writes 'postgresql://" in terminal.said and "--of new`" in terminal.said
     terminal.run("writes", "--of", "new")
     assert terminal.run("finish")["stays"] == "declared:new"
     assert set(terminal.shop.sides().values()) == {"new"} and terminal.shop.dump() == schema
@@ -127,11 +127,11 @@ def test_the_same_column_by_commands(
     planned = terminal.run("start", *same, report(), "--dry-run")
     assert list(planned["steps"]) == ["start", "rollback", "cancel"] and terminal.shop.dump() == schema
     assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
-    assert "Vectors of both models share the column" in terminal.said and "attach swap" in terminal.said
+    assert "Vectors of both models share the column" in terminal.said and "upgrade swap" in terminal.said
     assert terminal.run("swap")["serving"] == "new"
     assert "Queries are to be of declared:new" in terminal.said and "finds all rows, too" in terminal.said
     done = terminal.run("backfill", "--model", files("new", 12), "--budget", 5)
-    assert done["holding"] == {"old": 7, "new": 5} and "attach backfill" in terminal.said
+    assert done["holding"] == {"old": 7, "new": 5} and "upgrade backfill" in terminal.said
     terminal.run("index", code=2)
     assert "the index that is there serves the vectors of both models" in terminal.said
     terminal.run("cancel", code=2)
@@ -164,14 +164,14 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "table=shop.things", "There is no table 'shop.things'"),
         (MODELS, "table=items", "Did you mean 'shop.items'?"),
         (MODELS, "table=shop.items&txt=title", "Did you mean 'text'?"),
-        (["--old-name", "a", "--new-name", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
-        (["--old-name", "", "--new-name", "b", "--dim", 8], "table=shop.items", "A model without a name"),
-        (MODELS, "", "The URL names no table"),
+        (["--old-name", "a", "--name", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
+        (["--old-name", "", "--name", "b", "--dim", 8], "table=shop.items", "A model without a name"),
+        (MODELS, "", "table=NAME"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
         (["--old-name", "old"], "table=shop.items", "Nothing says which model takes over"),
-        (["--new-name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
-        (["--old-name", "a", "--new-name", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
-        (["--old-name", "a", "--new-name", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
+        (["--name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
+        (["--old-name", "a", "--name", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
+        (["--old-name", "a", "--name", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
     ],
 )  # fmt: skip
 def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) -> None:
@@ -205,7 +205,7 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
         and "writes_with" not in terminal.said
     )  # one dimension fits
     said = terminal.run("swap", "--writes", "new")
-    assert not [words for words in said["next"] if "attach writes" in words]
+    assert not [words for words in said["next"] if "upgrade writes" in words]
     shop.execute(f"INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', '{[1.0] * 128}')")
     terminal.run("rollback", "--writes", "old", *new, code=2)
     assert "they have 128 and 64 numbers" in terminal.said
@@ -225,7 +225,7 @@ def test_fewer_rows_than_none_are_not_allowed_to_be_missing(terminal: Terminal) 
 
 
 def test_a_mistyped_step_is_told(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attach", "stats", terminal.shop.url]) == 2
+    assert main(["upgrade", "stats", terminal.shop.url]) == 2
     assert 'Did you mean "status"?' in capsys.readouterr().err
 
 

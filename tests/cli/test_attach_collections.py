@@ -1,4 +1,4 @@
-"""``limpet attach`` on collections by commands alone, and what is refused."""
+"""``limpet upgrade`` on collections by commands alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from limpet.errors import ConfigError, GalleryError, UpgradeStateError
 from limpet.upgrade.model import UpgradeModel
 
 ITEMS = 6
-MODELS = ["--old-name", "old", "--new-name", "new", "--dim", 8]
+MODELS = ["--old-name", "old", "--name", "new", "--dim", 8]
 
 
 class Terminal:
-    """``limpet attach`` with one collection."""
+    """``limpet upgrade`` with one collection."""
 
     def __init__(self, application: Any, capsys: pytest.CaptureFixture[str]) -> None:
         self.application, self.capsys, self.said = application, capsys, ""
@@ -38,7 +38,7 @@ class Terminal:
     def run(self, subcommand: str, *words: object, code: int = 0, further: str = "") -> dict[str, Any]:
         self.capsys.readouterr()
         url = f"{self.application.url}&text=text{further}"
-        assert main(["attach", subcommand, url, *map(str, words), "--json"]) == code, self.capsys.readouterr().err
+        assert main(["upgrade", subcommand, url, *map(str, words), "--json"]) == code, self.capsys.readouterr().err
         captured = self.capsys.readouterr()
         self.said = " ".join(captured.err.split())
         return dict(json.loads(captured.out))
@@ -74,7 +74,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     application = terminal.application
     started = terminal.run("start", *MODELS)
     assert (started["phase"], started["items"], started["lacking"]["new"]) == ("started", ITEMS, ITEMS)
-    assert "current(" in terminal.said and "limpet attach backfill" in terminal.said
+    assert "current(" in terminal.said and "limpet upgrade backfill" in terminal.said
     terminal.run("start", *MODELS)  # it goes on where it was
     made = files("new", application.twin)
     assert terminal.run("backfill", "--model", made)["written"] == ITEMS

@@ -1,4 +1,4 @@
-"""Every command that ``limpet attach`` prints, in its words and in its errors, runs where and as it is printed."""
+"""Every command that ``limpet upgrade`` prints, in its words and in its errors, runs where and as it is printed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Upgrade:
 
     def step(self, words: str, url: str = "") -> str:
         subcommand, *options = words.split()
-        code, said = self.type(shlex.join(["limpet", "attach", subcommand, url or self.shop.url, *options]))
+        code, said = self.type(shlex.join(["limpet", "upgrade", subcommand, url or self.shop.url, *options]))
         assert code == 0, said
         return said
 
@@ -72,15 +72,15 @@ class Upgrade:
             self.server.execute(f"DROP DATABASE {name} WITH (FORCE)")
             self.server.execute(f"CREATE DATABASE {name} TEMPLATE {name}_kept STRATEGY FILE_COPY")
 
-        commands = re.findall(r"^Next, to .*?: (limpet attach .*)$", said, re.MULTILINE)
+        commands = re.findall(r"^Next, to .*?: (limpet upgrade .*)$", said, re.MULTILINE)
         assert commands, said
         for step in STEPS:
             subcommand, *options = step.split()
-            code, told = self.type(shlex.join(["limpet", "attach", subcommand, self.shop.url, *options]))
+            code, told = self.type(shlex.join(["limpet", "upgrade", subcommand, self.shop.url, *options]))
             if code == 0:
                 back()
             else:
-                commands += re.findall(r"`(limpet attach [^`]*)`", " ".join(told.split()))
+                commands += re.findall(r"`(limpet upgrade [^`]*)`", " ".join(told.split()))
         for command in dict.fromkeys(commands):
             put_in = {"OLD_MODEL": OLD, "MODEL": self.new}
             words = [put_in[word].removeprefix("--model ") if word in put_in else shlex.quote(word)
@@ -191,4 +191,4 @@ def test_no_password_is_in_commands_of_errors() -> None:
 
     on = Attached("postgresql://me:s3cret@db/shop?table=items")
     said = on.completed("`limpet upgrade index` builds them; nothing was changed.")
-    assert said == "`limpet attach index 'postgresql://me@db/shop?table=items'` builds them; nothing was changed."
+    assert said == "`limpet upgrade index 'postgresql://me@db/shop?table=items'` builds them; nothing was changed."

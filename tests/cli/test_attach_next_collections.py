@@ -1,4 +1,4 @@
-"""Every command that ``limpet attach`` prints about a collection runs where and as it is printed."""
+"""Every command that ``limpet upgrade`` prints about a collection runs where and as it is printed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Upgrade:
 
     def step(self, words: str) -> str:
         subcommand, *options = words.split()
-        code, said = self.type(shlex.join(["limpet", "attach", subcommand, self.url, *options]))
+        code, said = self.type(shlex.join(["limpet", "upgrade", subcommand, self.url, *options]))
         assert code == 0, said
         return said
 
@@ -64,15 +64,15 @@ class Upgrade:
             shutil.rmtree(self.folder)
             shutil.copytree(kept, self.folder)
 
-        commands = re.findall(r"^Next, to .*?: (limpet attach .*)$", said, re.MULTILINE)
+        commands = re.findall(r"^Next, to .*?: (limpet upgrade .*)$", said, re.MULTILINE)
         assert commands, said
         for step in STEPS:
             subcommand, *options = step.split()
-            code, told = self.type(shlex.join(["limpet", "attach", subcommand, self.url, *options]))
+            code, told = self.type(shlex.join(["limpet", "upgrade", subcommand, self.url, *options]))
             if code == 0:
                 back()
             else:
-                commands += re.findall(r"`(limpet attach [^`]*)`", " ".join(told.split()))
+                commands += re.findall(r"`(limpet upgrade [^`]*)`", " ".join(told.split()))
         for command in dict.fromkeys(commands):
             typed = command.replace("--model OLD_MODEL", OLD).replace("--model MODEL", NEW)
             code, told = self.type(typed)
@@ -84,7 +84,7 @@ class Upgrade:
 def test_backfill_counts_the_texts_that_the_model_cuts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     it, short = Upgrade(tmp_path, capsys, "vector"), f"{NEW} --model-options.max-length 2"
     it.step(f"start --old-name ours {short}")
-    code = main(["attach", "backfill", it.url, *short.split(), "--json"])
+    code = main(["upgrade", "backfill", it.url, *short.split(), "--json"])
     captured = capsys.readouterr()
     [told] = json.loads(captured.out)["long_texts"]
     assert code == 0 and (told["limit"], told["read"], told["long"]) == (2, ROWS, ROWS) and told["longest"] > 2

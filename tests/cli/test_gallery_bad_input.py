@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.groups import group_of
 from limpet.cli import main
 from limpet.cli.program import COMMANDS
 from limpet.embeddings import EmbeddingSet, storage
@@ -54,7 +55,7 @@ def refused(fails: Fails, gallery: str) -> Fails:
     def call(subcommand: str, *words: object, url: object = None) -> str:
         with Gallery.open(gallery) as before:
             sequence = before.store.pointer().sequence
-        said = fails("gallery", subcommand, url or gallery, *words)
+        said = fails(group_of([subcommand]), subcommand, url or gallery, *words)
         with Gallery.open(gallery) as after:
             assert after.store.pointer().sequence == sequence
         assert "Next: " in said
@@ -67,7 +68,7 @@ def refused(fails: Fails, gallery: str) -> Fails:
 def test_unknown_subcommands_and_options(fails: Fails) -> None:
     assert 'Did you mean "status"?' in fails("gallery", "statsu")
     assert "Did you mean --where?" in fails("gallery", "search", "g", "--wher", "x")
-    assert "--gallery" in fails("gallery", "swap")
+    assert "--url" in fails("upgrade", "swap")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
     more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "link": ["--force", "x"], "backfill": [],
             "start": ["--name", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
             "backup": [tmp_path / "copy"]}  # fmt: skip
-    said = fails("gallery", name, tmp_path / "none", *more.get(name, []))
+    said = fails(group_of([name]), name, tmp_path / "none", *more.get(name, []))
     assert "There is no gallery" in said and not (tmp_path / "none").exists()
 
 
@@ -112,7 +113,7 @@ def test_a_damaged_database(damage: str, fails: Fails, gallery: str) -> None:
         file.write_bytes(content[:5000] if damage == "cut" else b"noise" * 2000)
     expected = "format version 99" if damage == "version" else "gallery.db' fails"
     for words in (["status"], ["search", "--like", "i0"], ["delete", "--ids", "i0"]):
-        assert expected in fails("gallery", words[0], gallery, *words[1:])
+        assert expected in fails(group_of([words[0]]), words[0], gallery, *words[1:])
 
 
 def test_a_model_is_named_once(refused: Fails, tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Pat
     assert "Both or neither" in refused("link")
     assert "g1 alone" in refused("link", "--force", "x")
     assert "--force without a reason" in refused("swap", "--force", "")
-    assert main(["gallery", "start", gallery, "--name", "v2", "--dim", "4"]) == 0
+    assert main(["upgrade", "start", gallery, "--name", "v2", "--dim", "4"]) == 0
     files = [storage.save(points(10, model=model), tmp_path / f"{model}.safetensors") for model in ("v1", "v3")]
     words = ["evaluate", "--old", files[0], "--new", files[1], "--report", "none", "--out", tmp_path / "other"]
     assert main([str(word) for word in words]) == 3
@@ -250,7 +251,7 @@ def test_one_writer(refused: Fails, gallery: str, tmp_path: Path, monkeypatch: p
     for place in ("rows.WAIT", "upgrade.WAIT", "backfill.WAIT_FOR_BATCHES"):
         monkeypatch.setattr(f"limpet.cli.gallery.{place}", 0.0)
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
-    assert main(["gallery", "start", gallery, "--model", str(file)]) == 0
+    assert main(["upgrade", "start", gallery, "--model", str(file)]) == 0
     with Gallery.open(gallery) as other, other.store.writing("a test"):
         for words in (["delete", "--ids", "i0"], ["cancel"], ["backfill", "--model", file]):
             assert "(a test)" in refused(*words)
@@ -270,7 +271,7 @@ def test_other_subcommands(refused: Fails, tmp_path: Path) -> None:
 def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://ann:s3cret@localhost:1/shop?password=t0psecret"
     for words in (["status"], ["create", "--name", "v1", "--dim", 4], ["gc"]):
-        said = fails("gallery", words[0], url, *words[1:])
+        said = fails(group_of([words[0]]), words[0], url, *words[1:])
         assert "s3cret" not in said and "t0psecret" not in said and "postgresql://ann" in said
     assert main(["gallery", "doctor", url, "--json"]) == 1
     printed = capsys.readouterr()
@@ -298,7 +299,7 @@ def test_a_password_is_on_no_screen_and_in_no_folder(
 
 def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert main(["gallery", "swap", gallery, "--json"]) == 2
+    assert main(["upgrade", "swap", gallery, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["type"] == "UpgradeStateError" and error["intact"] == "Nothing was changed."
 
@@ -311,11 +312,11 @@ def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) ->
 @pytest.mark.parametrize(
     ("url", "kind", "command"),
     [
-        ("postgresql://me@127.0.0.1:9/shop?table=items", "a table of PostgreSQL", "limpet attach"),
-        ("postgresql://me:s3cret@127.0.0.1:9/shop?table=items&vector=emb", "a table of PostgreSQL", "limpet attach"),
-        ("qdrant://127.0.0.1:9/items", "a collection of Qdrant", "limpet attach"),
-        ("milvus:items.db#items", "a collection of Milvus", "limpet attach"),
-        ("chroma://127.0.0.1:9/items", "a collection of Chroma", "limpet attach"),
+        ("postgresql://me@127.0.0.1:9/shop?table=items", "a table of PostgreSQL", "limpet upgrade"),
+        ("postgresql://me:s3cret@127.0.0.1:9/shop?table=items&vector=emb", "a table of PostgreSQL", "limpet upgrade"),
+        ("qdrant://127.0.0.1:9/items", "a collection of Qdrant", "limpet upgrade"),
+        ("milvus:items.db#items", "a collection of Milvus", "limpet upgrade"),
+        ("chroma://127.0.0.1:9/items", "a collection of Chroma", "limpet upgrade"),
         ("lance:db#items", "a table of LanceDB", "limpet gallery import"),
         ("parquet:items.parquet", "a file of Parquet", "limpet gallery import"),
         ("faiss:items.index", "an index of FAISS", "limpet gallery import"),
@@ -325,7 +326,7 @@ def test_a_table_given_as_a_gallery_is_named_with_the_commands_for_it(
     url: str, kind: str, command: str, fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for subcommand in ("doctor", "plan", "status"):
-        said = fails("gallery", subcommand, url)
+    for subcommand in ("doctor", "status"):
+        said = fails(group_of([subcommand]), subcommand, url)
         assert f"is {kind}, and no gallery" in said and command in said and "s3cret" not in said
     assert not list(tmp_path.iterdir())

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.groups import group_of
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
@@ -38,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*words: object, code: int = 0) -> dict[str, Any]:
         capsys.readouterr()
-        assert main(["gallery", *map(str, words), "--json"]) == code
+        assert main([group_of(words), *map(str, words), "--json"]) == code
         captured = capsys.readouterr()
         call.said = " ".join(captured.err.split())  # type: ignore[attr-defined]
         return dict(json.loads(captured.out))
@@ -133,7 +134,7 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("start", tmp_path / "g", *V2, "--dim", 8)
     words = ["backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2, "--batch", "10"]
-    typed = [sys.executable, "-m", "limpet", "gallery", *map(str, words), "--rate", "40", "--json"]
+    typed = [sys.executable, "-m", "limpet", group_of(words), *map(str, words), "--rate", "40", "--json"]
     process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     with Gallery.open(str(tmp_path / "g")) as gallery:
@@ -162,7 +163,7 @@ def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, ru
     assert done["missing_ids"] == names
     assert "3 items are not in the source: '117', '118', '119'" in run.said
     run("finish", tmp_path / "g", code=2)
-    assert run("finish", tmp_path / "g", "--allow-missing")["missing"] == 3
+    assert run("finish", tmp_path / "g", "--allow-missing", 3)["missing"] == 3
 
 
 def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
@@ -307,7 +308,7 @@ def test_what_does_not_go_with_texts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run("create", "memory:g", "--embeddings", vectors / "old.npz", *V1)
-    assert said in fails("gallery", *words)
+    assert said in fails(group_of(words), *words)
 
 
 def test_images_fill_a_gallery(made: Path, tmp_path: Path, run: Run) -> None:
@@ -401,7 +402,7 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert "Next, to fill it: limpet gallery import" in run.said
     run("import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1)
     run("status", tmp_path / "g")
-    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet gallery start" in run.said
+    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet upgrade start" in run.said
     run("start", tmp_path / "g", *V2, "--dim", 8)
     run("status", tmp_path / "g")
     assert "its queries would find 0 of 120 items now (0 %)" in run.said
@@ -409,9 +410,9 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
         "Next, to let it search old vectors, if a report of `limpet evaluate` allows: limpet gallery link" in run.said
     )
     run("backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2)
-    assert "Next, to make it active: limpet gallery swap" in run.said
+    assert "Next, to make it active: limpet upgrade swap" in run.said
     run("swap", tmp_path / "g")
-    assert "Next, to keep new vectors alone: limpet gallery finish" in run.said
+    assert "Next, to keep new vectors alone: limpet upgrade finish" in run.said
     found = run("status", tmp_path / "g")
     assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["keep new vectors alone", "go back"]
     run("finish", tmp_path / "g")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.groups import group_of
 from limpet.cli import main
 from limpet.cli.gallery.create import again
 from limpet.cli.gallery.imports import Items
@@ -34,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
     def call(*words: object, code: int = 0) -> str:
         capsys.readouterr()
-        assert main(["gallery", *map(str, words)]) == code
+        assert main([group_of(words), *map(str, words)]) == code
         return capsys.readouterr().err
 
     call("create", "memory:g", "--embeddings", "old.npz", "--name", "v1")
@@ -75,9 +76,9 @@ def test_a_gap_that_finish_left_is_filled(run: Run, tmp_path: Path) -> None:
     run("start", "g", "--model", "part.npz", "--name", "v2")
     run("backfill", "g", "--model", "part.npz", "--name", "v2", code=1)  # some are not there
     run("swap", "g", "--force", "the rest comes later")
-    run("finish", "g", "--allow-missing")
+    run("finish", "g", "--allow-missing", 10)
     assert ["backfill", "g", "--model", "FILE", "--name", "v2"] in hints(run("plan", "g"))
-    assert "limpet gallery backfill g --model FILE" in run("backfill", "g", code=2)
+    assert "limpet upgrade backfill g --model FILE" in run("backfill", "g", code=2)
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
@@ -98,10 +99,10 @@ def test_vectors_of_files_are_not_embedded(run: Run) -> None:
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
-    assert "Next: to upgrade the model: limpet gallery start g" in run("backfill", "g", code=2)
+    assert "Next: to upgrade the model: limpet upgrade start g" in run("backfill", "g", code=2)
     run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
-    assert "Next: to give the others new vectors: limpet gallery backfill g --model FILE --name v2" in said
+    assert "Next: to give the others new vectors: limpet upgrade backfill g --model FILE --name v2" in said
     assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 
@@ -139,7 +140,7 @@ def test_texts_stand_beside_the_ids(run: Run, tmp_path: Path, capsys: pytest.Cap
     assert said[1].split() == ["rank", "item", "score", "generation", "label", "text"]
     row = next(line for line in said if line.split()[1:2] == ["17"])
     assert row.endswith("request number 17") and row.split()[4] == "1"
-    assert main(["gallery", *words, "--json"]) == 0
+    assert main([group_of(words), *words, "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)["queries"][0]["hits"]
     found = {hit["id"]: hit["text"] for hit in hits}
     assert found["17"] == "request number 17" and found["35"] is None

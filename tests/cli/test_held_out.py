@@ -70,7 +70,7 @@ def test_the_file_that_a_head_was_trained_on_gives_no_compatible(flow: Path, tmp
     assert (code, record["verdict"]) == (1, "not held out") and record["interval"]["map"]["cross_minus_self_old"][0] > 0
     assert record["trained_on"]["new"] == {"queries": 192, "gallery": 192}
     assert "The new model was trained on 192 of 192 queries" in said and "Swap the query model now" not in said
-    start = ["gallery", "start", tmp_path / "live", "--model", f"release:{flow / 'link' / 'head'}"]
+    start = ["upgrade", "start", tmp_path / "live", "--model", f"release:{flow / 'link' / 'head'}"]
     assert run("gallery", "create", tmp_path / "live", "--embeddings", flow / "old-train.npz", "--name",
                "old") == 0  # fmt: skip
     assert run(*start, "--evidence", tmp_path / "same") == 2
@@ -161,7 +161,7 @@ def test_a_rehearsal_with_items_that_were_trained_on_is_not_ready(flow: Path, tm
         "--out",
         tmp_path / "rehearsal",
     ]
-    assert run("gallery", "rehearse", live, *words) == 1
+    assert run("upgrade", "rehearse", live, *words) == 1
     found = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())
     assert (found["verdict"], found["trained"]) == ("not held out", found["asked"])
     assert "items that the new model was trained on" in " ".join(capsys.readouterr().err.split())

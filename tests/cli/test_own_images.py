@@ -58,9 +58,9 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     assert "data:image/png" in (tmp_path / "report" / "report.html").read_text()
     live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")
-    document(capsys, "gallery", "start", *live, "--model", f"release:{releases[1]}")
-    document(capsys, "gallery", "swap", *live, "--force", "a test")
-    done = document(capsys, "gallery", "backfill", *live, "--model", f"release:{releases[1]}", "--data", flat)
+    document(capsys, "upgrade", "start", *live, "--model", f"release:{releases[1]}")
+    document(capsys, "upgrade", "swap", *live, "--force", "a test")
+    done = document(capsys, "upgrade", "backfill", *live, "--model", f"release:{releases[1]}", "--data", flat)
     assert (done["written"], done["lacking"]) == (60, 0)
 
 

@@ -73,8 +73,8 @@ def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.Captur
                 "--out runs/report".split()) in (0, 1)  # fmt: skip
     run("gallery create live --model encoder.py:old")
     run(f"gallery import live --embeddings {old}")
-    run("gallery start live --model release:runs/new")
-    run("gallery backfill live --model release:runs/new --over encoder.py:new --data photos")
+    run("upgrade start live --model release:runs/new")
+    run("upgrade backfill live --model release:runs/new --over encoder.py:new --data photos")
     capsys.readouterr()
     for words in ("encoder.py:old", "release:runs/new --over encoder.py:new"):
         assert main(["gallery", "search", "live", "--image", "photos/kind 1/1.png", "--k", "1", "--json",

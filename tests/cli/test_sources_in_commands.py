@@ -162,16 +162,16 @@ def test_a_gallery_from_and_with_a_source(
     gallery = f"memory:{tmp_path / 'g'}"
     made = run("gallery", "create", gallery, "--embeddings", shop[kind] + "old&model=v1")
     assert (made["items"], made["fingerprint"], made["columns"]["title"]) == (ITEMS, "declared:v1", "text")
-    run("gallery", "start", gallery, "--model", shop[kind] + "new", "--name", "v2")
-    planned = run("gallery", "plan", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    run("upgrade", "start", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    planned = run("upgrade", "plan", gallery, "--model", shop[kind] + "new", "--name", "v2")
     assert (planned["rows"], planned["missing"]) == (ITEMS, 0)
-    rehearsed = run("gallery", "rehearse", gallery, "--model", shop[kind] + "new", "--name", "v2", "--sample", 40,
+    rehearsed = run("upgrade", "rehearse", gallery, "--model", shop[kind] + "new", "--name", "v2", "--sample", 40,
                     "--class-column", "kind", "--order", "id", "--out", tmp_path / "r")  # fmt: skip
     assert rehearsed["sampled"] == 40
-    run("gallery", "swap", gallery, "--force", "a test")
+    run("upgrade", "swap", gallery, "--force", "a test")
     some = shop[kind] + "new&where=sku<30"
-    assert run("gallery", "backfill", gallery, "--model", some, "--name", "v2")["written"] == 30
-    done = run("gallery", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    assert run("upgrade", "backfill", gallery, "--model", some, "--name", "v2")["written"] == 30
+    done = run("upgrade", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")
     assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
     assert run("gallery", "doctor", gallery, "--model", shop[kind] + "new", "--name", "v2")["healthy"]
     found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--name", "v2", "--k", 1)
@@ -193,9 +193,9 @@ def test_texts_of_a_table_are_embedded(
     assert len(embedded) == ITEMS and len(embedded.class_names or ()) == CLASSES
     gallery = f"memory:{tmp_path / 'g'}"
     run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--name", "v1")
-    run("gallery", "start", gallery, "--model", file)
-    run("gallery", "swap", gallery, "--force", "a test")
-    done = run("gallery", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
+    run("upgrade", "start", gallery, "--model", file)
+    run("upgrade", "swap", gallery, "--force", "a test")
+    done = run("upgrade", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
     assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
     assert run("gallery", "doctor", gallery, "--model", file)["healthy"]
 
@@ -217,15 +217,15 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     lancedb.connect(tmp_path / "db").create_table("photos", pa.table(rows))
     gallery = f"memory:{tmp_path / 'g'}"
     run("gallery", "create", gallery, "--embeddings", made / "embedded" / "old")
-    run("gallery", "start", gallery, "--model", f"release:{new}")
-    run("gallery", "swap", gallery, "--force", "a test")
+    run("upgrade", "start", gallery, "--model", f"release:{new}")
+    run("upgrade", "swap", gallery, "--force", "a test")
     data = f"lance:{tmp_path / 'db'}#photos?image=photo"
     run("embed", "images", data, "--model", f"release:{new}", "--out", tmp_path / "e")
     [file] = (tmp_path / "e").rglob("*.safetensors")
     same = storage.load(file)
     assert list(same.ids) == list(embedded.ids) and same.labels is None
     np.testing.assert_array_equal(same.vectors, embedded.vectors)
-    done = run("gallery", "backfill", gallery, "--model", f"release:{new}", "--data", data)
+    done = run("upgrade", "backfill", gallery, "--model", f"release:{new}", "--data", data)
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
     assert run("gallery", "doctor", gallery, "--model", made / "embedded" / "bct")["healthy"]
 

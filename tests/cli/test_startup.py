@@ -23,12 +23,12 @@ COMMANDS: dict[str, set[str]] = {
     "--help": set(),
     "gallery --help": {"rich", "cyclopts"},
     "gallery status memory:held": PARSING | {"numpy"},
-    "gallery log memory:held": set(),
+    "upgrade log memory:held": set(),
     "methods": set(),
     "methods bct": set(),
     "methods --json": set(),
     **{f"{command} --help": set() for command in (*commands(), "data", "embed")},
-    "gallery backfill --help": {"yaml"},
+    "upgrade backfill --help": {"yaml"},
     "data list": {"PIL", "pyarrow", "yaml"},
     "gallery status lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }

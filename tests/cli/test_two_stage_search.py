@@ -42,7 +42,7 @@ def shop(tmp_path: Path, run: Run) -> Path:
             np.savez(tmp_path / f"{side}_{name}.npz", ids=np.array(ids), vectors=vectors)
     url = f"memory:{tmp_path / 'live'}"
     run("gallery", "create", url, "--embeddings", tmp_path / "old_items.npz", "--name", "v1", "--json")
-    run("gallery", "start", url, "--name", "v2", "--dim", 8, "--json")
+    run("upgrade", "start", url, "--name", "v2", "--dim", 8, "--json")
     return tmp_path
 
 
@@ -97,7 +97,7 @@ def test_texts_are_embedded_by_both_models(tmp_path: Path, run: Run, capsys: pyt
         assert main([*map(str, [*embed, tmp_path / f"of_{side}", "--model", f"st:{model}"])]) == 0
     url = f"memory:{tmp_path / 'live'}"
     run("gallery", "create", url, "--embeddings", tmp_path / "of_old", "--json")
-    run("gallery", "start", url, "--model", tmp_path / "of_new", "--json")
+    run("upgrade", "start", url, "--model", tmp_path / "of_new", "--json")
     words = ["gallery", "search", url, "--text", texts.texts[0], "--model", f'st:{models["new"]}', "--texts",
              tmp_path / "texts.csv", "--old", f'st:{models["old"]}', "--rescore", 4, "--k", 4]  # fmt: skip
     assert main([*map(str, words)]) == 0
@@ -118,7 +118,7 @@ def test_texts_are_embedded_by_both_models(tmp_path: Path, run: Run, capsys: pyt
 def test_images_of_a_data_set_are_embedded(copied: Path, run: Run) -> None:
     url = f"memory:{copied / 'live'}"
     run("gallery", "create", url, "--embeddings", copied / "embedded" / "old", "--json")
-    run("gallery", "start", url, "--model", f"release:{copied / 'runs' / 'independent'}", "--json")
+    run("upgrade", "start", url, "--model", f"release:{copied / 'runs' / 'independent'}", "--json")
     image = copied / "photos" / "kind0" / "1.png"
     words = [
         "--model",

@@ -200,7 +200,7 @@ def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes,
         gallery.backfill(Source(), budget=FEWEST - 1)
         assert not asks_for_it(gallery, capsys)
     file = storage.save(NEW, tmp_path / "new.safetensors")
-    assert main(["gallery", "backfill", url, "--model", str(file), "--budget", "11"]) == 0
+    assert main(["upgrade", "backfill", url, "--model", str(file), "--budget", "11"]) == 0
     assert "The same command continues. Next, to compare hits of old and new vectors" in heard(capsys)
     with Gallery.open(url) as gallery:
         assert asks_for_it(gallery, capsys)

@@ -152,7 +152,7 @@ class GalleryMachine(RuleBasedStateMachine):
             with pytest.raises(GalleryError, match=f"{lacking} of {len(self.items)} items have no vector"):
                 self.gallery.finish()
         else:
-            self.gallery.finish(allow_missing=allow)
+            self.gallery.finish(allow_missing=lacking)
             self.remove([one for one in self.live if one != self.active])
             self.previous = []
 

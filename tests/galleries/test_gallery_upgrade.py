@@ -184,9 +184,9 @@ def test_finish_refuses_what_lacks_and_records_what_may_lack(started, embed, onl
     started.swap()
     started.backfill(only_these(embed("new", IDS[:9])))
     with pytest.raises(GalleryError, match="3 of 12 items have no vector of g2: 'i09', 'i10', 'i11'"):
-        started.finish()
+        started.finish(allow_missing=2)
     assert started.state.phase == "swapped" and started.store.pointer().covered(["g1"]) == 12
-    found = started.finish(allow_missing=True)
+    found = started.finish(allow_missing=3)
     assert (found.right, found.lacking, list(started.state.by_name)) == (9, 3, ["g2"])
     event = started.store.journal()[-1].event
     assert (event["kind"], event["missing"], event["dropped"]) == ("finish", 3, ["g1"])

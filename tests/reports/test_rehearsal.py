@@ -301,7 +301,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
     assert (document["kind"], document["schema_version"]) == ("rehearsal", 1)
     file = tmp_path / "rehearsal.json"
     for wrong, said in (
-        ({"schema_version": 1, "kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*limpet gallery rehearse"),
+        ({"schema_version": 1, "kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*limpet upgrade rehearse"),
         ({name: value for name, value in document.items() if name != "verdict"}, "Field required at 'verdict'"),
     ):
         file.write_text(json.dumps(wrong))

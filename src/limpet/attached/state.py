@@ -117,7 +117,7 @@ def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
 def _start(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
-        raise ConfigError(f"Both models are {old}.", to_do="name the new one by --new-name.")
+        raise ConfigError(f"Both models are {old}.", to_do="name the new one by --name.")
     return AttachmentState(
         "started", old, new, swappable=bool(event.get("swappable", True)), shared=bool(event.get("shared")),
         compared=bool(event.get("compared")),

@@ -1,7 +1,4 @@
-"""``limpet attach``: upgrade the vectors in your own table or collection while an application uses it.
-
-Until `finish`, `rollback` leads back to the old vectors. `cancel` leaves everything as it was.
-"""
+"""``limpet upgrade`` of a table or collection that an application owns."""
 
 from __future__ import annotations
 
@@ -14,9 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, name_of, open_vectors
@@ -38,18 +33,6 @@ if TYPE_CHECKING:
 Side = Literal["old", "new"]
 
 
-def _attached(kind: Any, tokens: Any) -> Attached:
-    return Attached(tokens[0].value)
-
-
-@Parameter(
-    converter=_attached,
-    accepts_keys=False,
-    n_tokens=1,
-    help="postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN; "
-    "qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE; milvus://HOST/COLLECTION?text=NAME&ledger=FILE; "
-    "chroma://HOST/COLLECTION?text=document&ledger=FILE.",
-)
 class Attached(str):
     """The URL of a table or collection, as a person gave it; may hold a password.
 
@@ -78,11 +61,7 @@ class Attached(str):
     def completed(self, text: str) -> str:
         """Return a text whose commands between backticks name the URL."""
         place = shlex.quote(without_secrets(self))
-        return re.sub(r"`limpet upgrade (\w+)", lambda found: f"`limpet attach {found[1]} {place}", text)
-
-    def command(self, subcommand: str, *words: object) -> str:
-        """Return what to type, without a password."""
-        return shlex.join(["limpet", "attach", subcommand, without_secrets(self), *map(str, words)])
+        return re.sub(r"`limpet upgrade (\w+)", lambda found: f"`limpet upgrade {found[1]} {place}", text)
 
 
 @dataclass(frozen=True)
@@ -158,7 +137,7 @@ class NewVectors(Opening):
             if name is None or dim is None:
                 raise ConfigError(
                     "Nothing says which model takes over.",
-                    expected="--model SCHEME:PLACE; --model FILE of its vectors; or --new-name NAME --dim D for one "
+                    expected="--model SCHEME:PLACE; --model FILE of its vectors; or --name NAME --dim D for one "
                     "that only you know",
                 )
             return UpgradeModel(fingerprint(name), dim, name), None
@@ -186,43 +165,18 @@ def fingerprint(name: str) -> str:
 def start(
     url: Attached,
     *,
-    source: NewVectors = NewVectors(),
-    old_name: str | None = None,
-    new_name: str | None = None,
-    dim: int | None = None,
-    aside: bool = False,
-    same_column: bool = False,
-    evidence: Path | None = None,
-    fire_triggers: Annotated[bool, RARE] = False,
-    index: Annotated[str, RARE] = "whole",
-    dry_run: bool = False,
+    source: NewVectors,
+    old_name: str | None,
+    new_name: str | None,
+    dim: int | None,
+    aside: bool,
+    same_column: bool,
+    evidence: Path | None,
+    fire_triggers: bool,
+    index: str,
+    dry_run: bool,
 ) -> int:
-    """Start an upgrade: make room for new vectors, and watch what the application writes.
-
-    Queries find what they found before. One transaction adds two columns to the table (three with --same-column), or
-    with --aside a table beside it, triggers, and the schema limpet_attached, which records every step. The application
-    needs no rights there. Beside a collection, a second one or a second vector is made.
-
-    Args:
-        source: What will make the new vectors. Only its identity is recorded.
-        old_name: Name or fingerprint of the model that made the existing vectors.
-        new_name: Name of the new model. Needs --dim where no --model is given.
-        dim: Dimension of the new vectors.
-        aside: Keep new vectors in a table of their own, for tables that may not be altered. The application then
-            changes its queries, and no swap is possible.
-        same_column: Write new vectors into the application's own column, whose index goes on serving. Only for a model
-            that is compatible with the old one: needs --evidence.
-        evidence: Results of `limpet evaluate --mixing` for the two models: a results.json, or its folder.
-        fire_triggers: Let the backfill fire the application's own triggers on updates.
-        index: What the new indexes hold: whole vectors (up to 4,000 numbers), bits (the sign of every number), first:N
-            (the first N numbers), or none to build no index.
-        dry_run: Print the SQL of every step and the rights it takes (for a collection: what every step does), and
-            change nothing.
-
-    Examples:
-        limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --old-name v1 --model st:MODEL
-            --dry-run
-    """
+    """Start an upgrade of a table or collection."""
     from limpet.attached.opening import of_collections
     from limpet.upgrade.model import UpgradeModel
 
@@ -299,11 +253,7 @@ def _tell_plan(found: TablePlan, url: Attached) -> None:
 
 
 def status(url: Attached) -> int:
-    """Show the phase of the upgrade, queries for the application, and the commands to type next.
-
-    Examples:
-        limpet attach status "postgresql://shop@db/shop?table=shop.items"
-    """
+    """Show where the upgrade stands."""
     with url.opened() as it:
         return _tell(it, url)
 
@@ -311,28 +261,14 @@ def status(url: Attached) -> int:
 def backfill(
     url: Attached,
     *,
-    source: NewVectors = NewVectors(),
-    limits: FillLimits = FillLimits(),
-    of: Side = "new",
-    batch_size: Annotated[int, RARE] = 64,
-    made: Annotated[str | None, RARE] = None,
-    watch: float | None = None,
+    source: NewVectors,
+    limits: FillLimits,
+    of: Side,
+    batch_size: int,
+    made: str | None,
+    watch: float | None,
 ) -> int:
-    """Give rows that lack a new vector one, in small transactions. What the application writes meanwhile wins.
-
-    Repeat the command to resume. Several may run at once. Rows whose text is blank get no vector, and are counted as
-    without text. The exit code is 1 if the source lacks other rows.
-
-    Args:
-        of: Model whose vectors are filled in: new, or old before a rollback.
-        batch_size: Texts that the model takes at a time.
-        made: When stored vectors were made, such as 2026-11-23T18:00+00:00. Rows that the application changed later
-            are skipped. Default: when the upgrade was started.
-        watch: Look again every this many seconds for rows that the application wrote, until Ctrl-C.
-
-    Examples:
-        limpet attach backfill "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
-    """
+    """Give rows new vectors."""
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
     refuse(made is not None and source.stored is None, "--made without stored vectors.", "both, or neither")
     with url.opened() as it:
@@ -374,11 +310,7 @@ def _moment(text: str) -> datetime:
 
 
 def index(url: Attached) -> int:
-    """Build the indexes over new vectors that exist over the old ones, while the application reads and writes.
-
-    Examples:
-        limpet attach index "postgresql://shop@db/shop?table=shop.items"
-    """
+    """Build the indexes over new vectors."""
     with url.opened() as it:
         with console.status("building indexes"):
             it.index()
@@ -388,24 +320,11 @@ def index(url: Attached) -> int:
 def swap(
     url: Attached,
     *,
-    source: NewVectors = NewVectors(),
-    writes: Side | None = None,
-    allow_missing: int = 0,
+    source: NewVectors,
+    writes: Side | None,
+    allow_missing: int,
 ) -> int:
-    """Let the application's queries find the new vectors: one transaction renames both columns.
-
-    With --same-column the application asks with the new model from now on. That needs no lock, and is possible before,
-    during and after the backfill. Of a collection, the pointer in the ledger moves.
-
-    Args:
-        source: What makes vectors for rows that were written a moment ago. Without it, the swap is refused if there are
-            such rows.
-        writes: Model with which the application writes from now on. Default: as before.
-        allow_missing: Maximum number of rows without a new vector. They are not found until they have one.
-
-    Examples:
-        limpet attach swap "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
-    """
+    """Let the application's queries find the new vectors."""
     return _turn(url, "new", source, writes, allow_missing)
 
 
@@ -421,48 +340,22 @@ def _turn(url: Attached, side: Side, source: NewVectors, writes: Side | None, al
 def rollback(
     url: Attached,
     *,
-    source: NewVectors = NewVectors(),
-    writes: Side | None = None,
-    allow_missing: int = 0,
+    source: NewVectors,
+    writes: Side | None,
+    allow_missing: int,
 ) -> int:
-    """Let the application's queries find the old vectors again, at once.
-
-    With --same-column the application asks with the old model again, and old vectors are put back in small
-    transactions. Repeat the command to resume.
-
-    Args:
-        source: What makes old vectors for rows that were written since the swap. Without it, the rollback is refused if
-            there are such rows.
-        writes: Model with which the application writes from now on. Default: as before.
-        allow_missing: Maximum number of rows without an old vector. They are not found until they have one.
-
-    Examples:
-        limpet attach rollback "postgresql://shop@db/shop?table=shop.items"
-    """
+    """Let them find the old vectors again."""
     return _turn(url, "old", source, writes, allow_missing)
 
 
 def writes(
     url: Attached,
     *,
-    source: NewVectors = NewVectors(),
+    source: NewVectors,
     of: str,
-    allow_missing: int = 0,
+    allow_missing: int,
 ) -> int:
-    """Declare with which model the application writes. A session may say otherwise by limpet.writes_with.
-
-    A collection has no triggers: a pass first brings over what the application wrote until now. Give the model for it
-    if items were written since the last pass.
-
-    Args:
-        source: What makes vectors of that model, for items of a collection that were written since the last pass.
-        of: Model that makes the application's vectors: old, new, or its name.
-        allow_missing: Maximum number of items of a collection without a vector of that model.
-
-    Examples:
-        limpet attach writes "postgresql://shop@db/shop?table=shop.items" --of new
-        limpet attach writes "qdrant://db:6333/items?ledger=upgrade.db" --of new --model st:MODEL
-    """
+    """Declare with which model the application writes."""
     source.refuse_stored()
     with url.opened() as it:
         opened = source.opened(it, it.state.side_of(of))
@@ -471,20 +364,8 @@ def writes(
         return _tell(it, url)
 
 
-def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0.0) -> int:
-    """Look for wrong rows, triggers and indexes, and for queries that should change. The exit code is 1 if so.
-
-    Rows that were written without our triggers are found by digests of their texts and vectors, and count as lacking
-    from then on. Given the model that serves, up to 256 rows that the application wrote since the last swap or rollback
-    are embedded again. This finds a writer that still uses the other model.
-
-    Args:
-        source: The model that serves.
-        watch: Seconds to watch pg_stat_statements: only queries sent meanwhile are named. Default: all that it has.
-
-    Examples:
-        limpet attach verify "postgresql://shop@db/shop?table=shop.items" --watch 60
-    """
+def verify(url: Attached, *, source: NewVectors, watch: float) -> int:
+    """Look for wrong rows, and for queries that should change; exit code 1 if there are any."""
     refuse(watch < 0, f"--watch {watch}.", "at least 0 seconds")
     source.refuse_stored()
     with url.opened() as it, console.status("looking at rows and queries"):
@@ -503,30 +384,13 @@ def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0
     return int(not found.passed)
 
 
-def finish(url: Attached, *, allow_missing: int = 0) -> int:
-    """Keep the new vectors alone, and remove everything else that was added. There is no way back.
-
-    Every row is counted before. The second collection, or vector, of an engine stays: it is its owner's to remove.
-
-    Args:
-        allow_missing: Maximum number of rows that stay without a vector.
-
-    Examples:
-        limpet attach finish "postgresql://shop@db/shop?table=shop.items"
-    """
+def finish(url: Attached, *, allow_missing: int) -> int:
+    """Keep the new vectors alone."""
     return _end(url, lambda it: it.finish(allow_missing=allow_missing))
 
 
-def cancel(url: Attached, *, allow_missing: int = 0, force: bool = False) -> int:
-    """Keep the old vectors alone, and remove everything that was added: the table is as it was.
-
-    Args:
-        allow_missing: Maximum number of rows that stay without a vector.
-        force: Remove what is left of the upgrade of a table that was changed, whatever became of it.
-
-    Examples:
-        limpet attach cancel "postgresql://shop@db/shop?table=shop.items"
-    """
+def cancel(url: Attached, *, allow_missing: int, force: bool) -> int:
+    """Keep the old vectors alone."""
     return _end(url, lambda it: it.cancel(allow_missing=allow_missing, force=force))
 
 
@@ -542,14 +406,10 @@ def _end(url: Attached, step: Callable[[Attachment], None]) -> int:
     return 0
 
 
-def log(url: Attached) -> int:
-    """List the steps that were taken, the last one last.
-
-    Examples:
-        limpet attach log "postgresql://shop@db/shop?table=shop.items"
-    """
+def log(url: Attached, *, last: int) -> int:
+    """List the steps that were taken."""
     with url.opened() as it:
-        events = [dict(event) for event in it.journal()]
+        events = [dict(event) for event in it.journal()][-last:]
     rows = [[str(one.pop("at")), str(one.pop("kind")), json_text.dumps(one)] for one in map(dict, events)]
     print_table("Log", ["at", "step", "what"], rows)
     print_json({"log": events})
@@ -588,7 +448,7 @@ def _tell(it: Attachment, url: Attached, document: Mapping[str, object] | None =
     for purpose, query in queries:
         console.print(f"For the application, {purpose}:\n  {query}")
     for step in found.next:
-        console.print(f"Next, to {step.purpose}: {url.command(*step.words)}")
+        console.print(f"Next, to {step.purpose}: {step.command(url)}")
     print_json({**(document or {}), **asdict(found), "notes": it.notes, "queries": dict(queries),
-                   "next": [url.command(*step.words) for step in found.next]})  # fmt: skip
+                   "next": [step.command(url) for step in found.next]})  # fmt: skip
     return 0

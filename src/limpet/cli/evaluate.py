@@ -157,7 +157,7 @@ def evaluate(
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
         mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
-            stand beside old ones (`limpet attach start --same-column`). Its value is what old queries may lose on
+            stand beside old ones (`limpet upgrade start --same-column`). Its value is what old queries may lose on
             them, as a fraction such as 0.01.
 
     Examples:

@@ -622,12 +622,13 @@ class Gallery:
             self._commit(now, event, Changes(files={digest_of(content): content}))
         return found, len(cohort.own)
 
-    def swap(self, *, force: str | None = None) -> GalleryState:
+    def swap(self, *, force: str | None = None, allow_missing: int = 0) -> GalleryState:
         """Make the started generation the active one: encoder, adapter, vectors and search rule at once.
 
         Args:
             force: A reason to do so without a passing report; its queries then search the old vectors if both are of
                 one space.
+            allow_missing: Maximum number of items that the new queries do not find.
 
         Raises:
             UpgradeStateError: No upgrade is started.
@@ -635,20 +636,23 @@ class Gallery:
             GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
         """
         _refuse_empty(force)
+        _refuse_negative(allow_missing)
         with self.writing("swap") as pointer:
             state = self._state(pointer)
             event: Event = {"kind": "swap", "forced": force}
             advance(state, event)
-            link = self._allowed_swap(pointer, state, force)
+            link = self._allowed_swap(pointer, state, force, allow_missing)
             event["link"] = vars(link) if link else None
             return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
 
-    def _allowed_swap(self, pointer: Pointer, state: GalleryState, force: str | None) -> Link | None:
+    def _allowed_swap(
+        self, pointer: Pointer, state: GalleryState, force: str | None, allow_missing: int
+    ) -> Link | None:
         """Return the link that force adds; refuse a swap after which items would not be found."""
         new, old = state.by_name[state.target], state.by_name[state.active]
         before, after = ([source.generation for source in route(state, one.name)] for one in (old, new))
         lost = pointer.covered([*before, *after]) - pointer.covered(after)
-        if not lost:
+        if force is None and lost <= allow_missing:
             return None
         if force is None:
             unsearched = ", ".join(name for name in before if name not in after)
@@ -685,18 +689,18 @@ class Gallery:
             self._commit(state, {"kind": "rollback", "only_new": only_new}, Changes())
         return only_new
 
-    def finish(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
+    def finish(self, *, allow_missing: int = 0, on_step: Progress | None = None) -> VectorCheck:
         """Check every vector of the active generation, then remove all other generations. This cannot be undone.
 
         Args:
-            allow_missing: Finish although items lack a new vector. No search finds them afterwards; their number is
-                logged.
+            allow_missing: Maximum number of items without a new vector. No search finds them afterwards.
             on_step: Told "done" and "total".
 
         Raises:
             UpgradeStateError: The upgrade is not swapped.
             GalleryError: A vector is missing or wrong; nothing was changed.
         """
+        _refuse_negative(allow_missing)
         advance(self.state, {"kind": "finish"})
         check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
         with self.writing("finish") as pointer:
@@ -705,12 +709,12 @@ class Gallery:
                 check = check_vectors(self.store, state.by_name[state.active])
             check.refuse_wrong()
             lacking = pointer.items - pointer.covered([state.active])
-            if lacking and not allow_missing:
+            if lacking > allow_missing:
                 raise GalleryError(
                     f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
                     expected="one for every item",
                     to_do="`limpet upgrade backfill` them, delete them, or record that they stay behind: "
-                    "--allow-missing.",
+                    f"--allow-missing {lacking}.",
                 )
             self._commit(state, {"kind": "finish", "missing": lacking}, Changes())
         self._tidy()
@@ -756,6 +760,10 @@ class Gallery:
             state = self._state(pointer)
             self._commit(state, {"kind": "gc"}, Changes(keep_files=state.files))
         return self.store.tidy(older_than=older_than)
+
+
+def _refuse_negative(allow_missing: int) -> None:
+    refuse(allow_missing < 0, f"allow_missing={allow_missing}.", "at least 0 items")
 
 
 def _new_store(url: str, disk: Disk) -> Store:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, Unpack
+from typing import Literal, Protocol, Self, Unpack
 
 from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import ModelSide
+from limpet.errors import without_secrets
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
@@ -20,11 +22,22 @@ class NextStep:
 
     Args:
         purpose: What it is for, in words that follow "to".
-        words: The command: what follows `limpet upgrade`, without the URL that comes after the first of them.
+        words: The command: what follows `limpet GROUP`, without the URL that comes after the first of them.
+        group: Of the command.
     """
 
     purpose: str
     words: tuple[str, ...]
+    group: Literal["upgrade", "gallery"] = "upgrade"
+
+    def command(self, url: str) -> str:
+        """Return what to paste, without a password.
+
+        >>> NextStep("make it active", ("swap", "--writes", "new")).command("my gallery")
+        "limpet upgrade swap 'my gallery' --writes new"
+        """
+        first, *others = self.words
+        return shlex.join(["limpet", self.group, first, without_secrets(url), *others])
 
 
 @dataclass(frozen=True)

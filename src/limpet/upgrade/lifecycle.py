@@ -36,12 +36,12 @@ POSSIBLE: Mapping[UpgradeStep, tuple[Phase, ...]] = {
 """From which phases each step is possible."""
 
 _TO_DO: Mapping[tuple[UpgradeStep, Phase], str] = {
-    ("start", "started"): "`limpet upgrade cancel` ends the upgrade that was started",
-    ("start", "swapped"): "`limpet upgrade finish` or `limpet upgrade rollback` comes first",
+    ("start", "started"): "finish or cancel the upgrade that was started",
+    ("start", "swapped"): "finish the upgrade before, or roll it back and cancel it",
     ("swap", "swapped"): "the new vectors serve already",
-    ("rollback", "started"): "the old vectors serve already, and cancel gives up the new ones",
-    ("finish", "started"): "swap comes first, and cancel keeps the old vectors; `limpet upgrade status` shows both",
-    ("cancel", "swapped"): "rollback comes first, and finish keeps the new vectors; `limpet upgrade status` shows both",
+    ("rollback", "started"): "the old vectors serve already; cancel gives up the new ones",
+    ("finish", "started"): "swap first, or cancel to keep the old vectors",
+    ("cancel", "swapped"): "roll back first, or finish to keep the new vectors",
 }
 
 
@@ -61,9 +61,16 @@ def check_step(step: UpgradeStep, phase: Phase, *, possible: tuple[Phase, ...] |
     allowed = POSSIBLE[step] if possible is None else possible
     if phase not in allowed:
         standing = "no upgrade is started" if phase == "steady" else f"the upgrade is {phase}"
-        to_do = "`limpet upgrade start` starts one" if phase == "steady" else _TO_DO.get((step, phase), "")
+        hint = _TO_DO.get((step, phase), "")
+        to_do = (
+            "`limpet upgrade start` starts one"
+            if phase == "steady"
+            else f"{hint}; `limpet upgrade status` shows what to type"
+            if hint
+            else "`limpet upgrade status` shows where it stands"
+        )
         raise UpgradeStateError(
             f"Cannot {step}: {standing}.",
             expected=" or ".join(f"one that is {one}" for one in allowed) if allowed else "another step",
-            to_do=f"{to_do or '`limpet upgrade status` shows where it stands'}.",
+            to_do=f"{to_do}.",
         )

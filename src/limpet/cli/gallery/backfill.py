@@ -1,4 +1,4 @@
-"""``limpet gallery backfill`` and ``plan``."""
+"""``limpet upgrade backfill`` of a gallery."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets, FillLimits
-from limpet.cli.parameters import RARE
 from limpet.errors import ConfigError, shown
 from limpet.support.wording import duration
 
@@ -27,29 +26,17 @@ WAIT_FOR_BATCHES = 60.0  # seconds for another writer, who may be in the middle 
 def backfill(
     gallery: GalleryUrl,
     *,
-    source: NewVectors = NewVectors(),
-    sets: DataSets = DataSets(),
-    spending: Spending = Spending(),
-    limits: FillLimits = FillLimits(),
-    order: str | None = None,
-    seed: Annotated[int, RARE] = 0,
+    source: NewVectors,
+    sets: DataSets,
+    spending: Spending,
+    limits: FillLimits,
+    order: str | None,
+    seed: int,
 ) -> int:
-    """Give items that lack one a vector of the new model, or of the active one where no upgrade is started.
-
-    Every batch is one commit: stopped anywhere, by Ctrl-C, a budget or a failure, the same command goes on. Items that
-    are written or deleted meanwhile stay as they were written. Items whose text is blank are counted as without text,
-    and get no vector. The exit code is 1 if the source does not have some of the other items, else 0.
-
-    Args:
-        order: Which items come first: id, random, traffic (most retrieved) or uncertainty (most uncertain old vectors,
-            on spaces that know it, such as lorentz). That of an interrupted backfill, else id, when left out.
-        seed: Of random orders.
-
-    Examples:
-        limpet gallery backfill live --model release:runs/link/head --texts requests.csv --budget 200
-    """
-    from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
+    """Give items new vectors; see `limpet upgrade backfill`."""
+    from limpet.cli.gallery.words import fill_command, next_commands, tell_next, typed
     from limpet.galleries.items import pages
+    from limpet.galleries.next_steps import one_scale
     from limpet.upgrade.vector_sources import without_text
 
     limits = replace(limits, budget=spending.items(limits.budget))
@@ -58,11 +45,11 @@ def backfill(
         if found is None:
             status = it.status()
             fill = ("give the others new vectors", fill_command(status, gallery))
-            [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, gallery)
+            [(purpose, command), *_] = [fill] if status.lacking else next_commands(status, gallery)
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected=KINDS,
-                to_do=f"to {purpose}: {typed} (`limpet gallery backfill --help` lists the options).",
+                to_do=f"to {purpose}: {command} (`limpet upgrade backfill --help` lists the options).",
             )
         done = _run(
             it,
@@ -81,7 +68,7 @@ def backfill(
     below = source.over is not None and source.over.vectors is not None
     read = source.model is not None and source.model.vectors is not None
     _tell(done, missing, cost, "carried over" if below else "read" if read else "embedded")
-    tell_next(one_scale(status, gallery) if status.lacking else next_commands(status, gallery)[:1])
+    tell_next(typed(one_scale(status), gallery) if status.lacking else next_commands(status, gallery)[:1])
     facts = {"missing_ids": missing or list(done.missing_ids), "cost": cost}
     print_json({**vars(done), **facts, "long_texts": [one.to_dict() for one in long_texts()]})
     return {"interrupted": 130, "done": int(bool(missing))}.get(done.stopped, 0)

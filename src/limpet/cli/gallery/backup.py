@@ -31,7 +31,7 @@ def backup(gallery: GalleryUrl, dest: Path) -> int:
         done = it.backup(dest, on_step=on_step)
     console.print(f"Backed up {_told(done)} to {dest}.")
     place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
-    console.print(f"Next, to restore it: {command('restore', place, dest)}")
+    console.print(f"Next, to restore it: {command('gallery restore', place, dest)}")
     print_json({"backup": str(dest), **_document(done)})
     return 0
 
@@ -54,7 +54,7 @@ def restore(gallery: GalleryUrl, backup: Path) -> int:
     with rate_progress("restoring", None, unit="MiB") as on_step:
         done = restored(backup, gallery, on_step=on_step)
     console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
-    console.print(f"Next, to look closer: {command('doctor', gallery)}")
+    console.print(f"Next, to look closer: {command('gallery doctor', gallery)}")
     print_json({"gallery": without_secrets(gallery), **_document(done)})
     return 0
 

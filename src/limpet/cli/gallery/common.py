@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 DECLARED = "declared:"
 
 
-def command(subcommand: str, url: str, *words: object) -> str:
+def command(path: str, url: str, *words: object) -> str:
     """Return what to type, without a password.
 
-    >>> command("swap", "my gallery", "--force", "REASON")
-    "limpet gallery swap 'my gallery' --force REASON"
+    >>> command("upgrade swap", "my gallery", "--force", "REASON")
+    "limpet upgrade swap 'my gallery' --force REASON"
     """
-    return shlex.join(["limpet", "gallery", subcommand, without_secrets(url), *map(str, words)])
+    return shlex.join(["limpet", *path.split(), without_secrets(url), *map(str, words)])
 
 
 class Identity(NamedTuple):

@@ -92,7 +92,9 @@ def create(
                 "taken from the items that it is made of (--embeddings, --texts, --data)."
             )
         model = [] if new.name is None else ["--name", new.name]
-        console.print(f"Next, to fill it: {command('import', gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
+        console.print(
+            f"Next, to fill it: {command('gallery import', gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}"
+        )
     else:
         tell(done, found.items, gallery)
     print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
@@ -157,4 +159,4 @@ def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: 
 def again(url: str, source: Items) -> str:
     """Return what goes on with filling a gallery."""
     model = [] if source.embeds else ["--name", "g1"]
-    return command("import", url, *replace(source, name=None).typed(), *model, "--skip-existing")
+    return command("gallery import", url, *replace(source, name=None).typed(), *model, "--skip-existing")

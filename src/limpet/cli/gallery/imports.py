@@ -277,4 +277,4 @@ def tell(done: Imported, items: int, url: str) -> None:
     """Say what was imported, and what to type next."""
     skipped = f", {done.skipped:,} were there already" if done.skipped else ""
     console.print(f"{done.written:,} items from {without_secrets(done.source)}{skipped}; {items:,} in the gallery.")
-    console.print(f"Next: {command('status', url)}")
+    console.print(f"Next: {command('gallery status', url)}")

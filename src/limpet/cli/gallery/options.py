@@ -60,7 +60,7 @@ class GalleryUrl(str):
         except ConfigError:  # which comes before any work
             raise
         except LimpetError as error:
-            error.to_do = error.to_do or f"`{command('status', self)}` says where the gallery stands."
+            error.to_do = error.to_do or f"`{command('gallery status', self)}` says where the gallery stands."
             error.intact = error.intact or intact
             raise
 
@@ -109,7 +109,7 @@ def _refuse_table(url: str) -> None:
     raise ConfigError(
         f"{without_secrets(url)} is {(_ATTACHED | _READ)[address.scheme]}, and no gallery.",
         expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
-        to_do=f"examine it with `limpet attach verify {said}`; plan its upgrade with `limpet attach start {said} "
+        to_do=f"examine it with `limpet upgrade verify {said}`; plan its upgrade with `limpet upgrade start {said} "
         "--model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`."
         if address.scheme in _ATTACHED
         else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
@@ -218,7 +218,7 @@ class Links(Options):
 
 @dataclass(frozen=True)
 class Spending(Options):
-    """What may be spent; `limpet gallery plan` says how far it reaches.
+    """What may be spent; `limpet upgrade plan` says how far it reaches.
 
     Args:
         price_per_thousand: Of embedding 1,000 items, in any currency.

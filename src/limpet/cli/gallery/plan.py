@@ -1,4 +1,4 @@
-"""``limpet gallery plan``."""
+"""``limpet upgrade plan``."""
 
 from __future__ import annotations
 
@@ -24,23 +24,13 @@ if TYPE_CHECKING:
 def plan(
     gallery: GalleryUrl,
     *,
-    source: NewVectors = NewVectors(),
-    sets: DataSets = DataSets(),
-    spending: Spending = Spending(),
-    seconds: Annotated[float | None, RARE] = None,
-    evidence: list[Path] = [],
+    source: NewVectors,
+    sets: DataSets,
+    spending: Spending,
+    seconds: float | None,
+    evidence: list[Path],
 ) -> int:
-    """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
-
-    A random sample of the items is embedded and timed. The upgrade need not be started yet.
-
-    Args:
-        seconds: Say how far the backfill comes in so many seconds.
-        evidence: results.json of `limpet evaluate` of an upgrade that is not started yet, to say how search would be.
-
-    Examples:
-        limpet gallery plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
-    """
+    """Say what a backfill would take; see `limpet upgrade plan`."""
     from limpet.cli.gallery.words import tell_next
     from limpet.galleries.plan import plan as planned
 
@@ -75,13 +65,13 @@ def following(
     given = source.typed()
     if found.generation not in {one.name for one in status.generations}:
         evidence = ["--evidence", *reports] if reports else []
-        return [("make room for it", command("start", url, *source.identity(), *evidence))]
+        return [("make room for it", command("upgrade start", url, *source.identity(), *evidence))]
     if found.rows and given:
-        return [("do it", command("backfill", url, *given))]
+        return [("do it", command("upgrade backfill", url, *given))]
     if found.rows:
         typed = fill_command(status, url)
         return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
-    other = command("plan", url, "--model", "FILE", "--name", "NEW")
+    other = command("upgrade plan", url, "--model", "FILE", "--name", "NEW")
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
 
 
@@ -120,7 +110,7 @@ def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
     cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
     return (
         f"Or in two stages (search --rescore {found.candidates}): a query embeds up to {found.candidates:,} items, "
-        f"{duration(seconds)}{cost}, and none once its candidates are kept; `limpet gallery rehearse` measures "
+        f"{duration(seconds)}{cost}, and none once its candidates are kept; `limpet upgrade rehearse` measures "
         "what it finds."
     )
 

@@ -1,9 +1,9 @@
-"""``limpet gallery rehearse``."""
+"""``limpet upgrade rehearse``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, exit_code, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors
@@ -11,7 +11,6 @@ from limpet.cli.gallery.options import GalleryUrl, Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
 from limpet.cli.pages import page_line, page_written
-from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Typed
 from limpet.errors import ConfigError, refuse
@@ -27,38 +26,19 @@ PASSED = ("ready", "no gain")
 def rehearse(
     gallery: GalleryUrl,
     *,
-    source: NewVectors = NewVectors(),
-    sets: DataSets = DataSets(),
-    links: Links = Links(),
-    typed: Typed = Typed(""),
-    out: Annotated[Path, RARE] = Path("runs/rehearsal"),
-    sample: Annotated[int, RARE] = 2000,
-    queries: list[Place] = [],
-    old_name: Annotated[str | None, RARE] = None,
-    order: Annotated[list[str], RARE] = [],
-    class_column: Annotated[str, RARE] = "label",
-    seed: Annotated[int, RARE] = 0,
+    source: NewVectors,
+    sets: DataSets,
+    links: Links,
+    typed: Typed,
+    out: Path,
+    sample: int,
+    queries: list[Place],
+    old_name: str | None,
+    order: list[str],
+    class_column: str,
+    seed: int,
 ) -> int:
-    """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
-
-    The gallery is only read. The exit code is 0 if the upgrade finds as much as today or more, at the end and on the
-    way, and 1 otherwise. Without labels that cannot be told, and it is 3 where no step or search failed.
-
-    Args:
-        links: What new queries may search, where the upgrade is not started yet.
-        out: Folder for rehearsal.json and rehearsal.html.
-        sample: Items of the copy, at least 20.
-        queries: Two files or URLs of the same queries, by the old and by the new model; sampled items search when left
-            out.
-        old_name: What you call the old model, of .npz, .npy and .parquet queries.
-        order: Orders to rehearse, the first one whole; all that can be used when left out.
-        class_column: Metadata column of the class: items of a query's class are right.
-        seed: Of the sample, and of random orders.
-
-    Examples:
-        limpet gallery rehearse live --model release:runs/link/head --texts requests.csv
-            --evidence runs/link-report
-    """
+    """Rehearse a whole upgrade; see `limpet upgrade rehearse`."""
     from limpet.galleries.rehearsal import rehearse as rehearsed
     from limpet.reports.rehearsal import write_rehearsal_report
 
@@ -95,10 +75,10 @@ def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> t
         evidence = [word for path in links.evidence for word in ("--evidence", path)]
         evidence += [] if links.link is None else ["--link", links.link]
         evidence += [] if links.score_map is None else ["--score-map", links.score_map]
-        first.append(command("start", url, *source.identity(), *evidence))
+        first.append(command("upgrade start", url, *source.identity(), *evidence))
     order = wanted_order(found)
-    fill = command("backfill", url, *given, *([] if order is None else ["--order", order]))
-    swap = command("swap", url)
+    fill = command("upgrade backfill", url, *given, *([] if order is None else ["--order", order]))
+    swap = command("upgrade swap", url)
     return (*first, swap, fill) if found.swaps_first else (*first, fill, swap)
 
 

@@ -59,7 +59,7 @@ class Embedder(Embedding):
                 raise ConfigError(
                     "The images of a source are not listed.",
                     expected="--data FOLDER, or --texts or --embeddings with a URL",
-                    to_do="images at a URL are read by `limpet gallery backfill`.",
+                    to_do="images at a URL are read by `limpet upgrade backfill`.",
                 )
             return EmbeddedItems(source, images.gallery, labelled=images.labelled)
         self.named("--texts")

@@ -1,4 +1,4 @@
-"""``limpet gallery status`` and ``log``."""
+"""``limpet gallery status``, and ``limpet upgrade log`` of a gallery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from limpet.cli.console import console, print_json, print_table
 from limpet.cli.gallery.options import GalleryUrl
-from limpet.errors import refuse, without_secrets
+from limpet.errors import without_secrets
 
 _SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state")
 
@@ -35,16 +35,8 @@ def status(gallery: GalleryUrl) -> int:
     return 0
 
 
-def log(gallery: GalleryUrl, *, last: int = 20) -> int:
-    """List what was done to the gallery, last entries last.
-
-    Args:
-        last: How many entries.
-
-    Examples:
-        limpet gallery log live --last 50
-    """
-    refuse(last < 1, f"--last {last}.", "at least 1")
+def log(gallery: GalleryUrl, *, last: int) -> int:
+    """List what was done to the gallery, last entries last."""
     with gallery.opened() as it:
         entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
     print_table(

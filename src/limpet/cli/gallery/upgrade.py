@@ -1,4 +1,4 @@
-"""The steps of an upgrade: ``limpet gallery start``, ``link``, ``swap``, ``rollback``, ``finish`` and so on."""
+"""The steps of an upgrade: ``limpet upgrade start``, ``link``, ``swap``, ``rollback``, ``finish`` and so on."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import WAIT, GalleryUrl, Links, NewModel
-from limpet.errors import UpgradeStateError, refuse
+from limpet.errors import UpgradeStateError, refuse, shown
 from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery
 
 
-def start(
-    gallery: GalleryUrl,
-    *,
-    new: NewModel = NewModel(),
-    links: Links = Links(),
-) -> int:
-    """Make room for the vectors of a new model; nothing that is served changes.
-
-    Examples:
-        limpet gallery start live --model release:runs/link/head --evidence runs/link-report
-    """
+def start(gallery: GalleryUrl, *, new: NewModel, links: Links) -> int:
+    """Make room for the vectors of a new model."""
     with gallery.opened(WAIT) as it:
         model = new.identity()
         with rate_progress("mapping stored vectors", None) as on_step:
@@ -110,29 +101,16 @@ def calibrate(gallery: GalleryUrl) -> int:
         return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "items": items})
 
 
-def swap(gallery: GalleryUrl, *, force: str | None = None) -> int:
-    """Make the new model the active one: queries, new items and the rule of search change at once.
-
-    Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
-
-    Args:
-        force: Swap anyway. Give a reason; it is logged.
-
-    Examples:
-        limpet gallery swap live
-    """
+def swap(gallery: GalleryUrl, *, force: str | None, allow_missing: int) -> int:
+    """Make the new model the active one."""
     refuse(force == "", "--force without a reason.", "--force REASON, for the log")
     with gallery.opened(WAIT) as it:
-        state = it.swap(force=force)
+        state = it.swap(force=force, allow_missing=allow_missing)
         return _tell(it, gallery, {"active": state.active, "forced": force})
 
 
 def rollback(gallery: GalleryUrl) -> int:
-    """Make the old model active again, at once and without embedding anything; nothing is deleted.
-
-    Examples:
-        limpet gallery rollback live
-    """
+    """Make the old model active again."""
     with gallery.opened(WAIT) as it:
         only_new = it.rollback()
         found = it.status()
@@ -146,17 +124,8 @@ def rollback(gallery: GalleryUrl) -> int:
         return _tell(it, gallery, {"active": found.active, "only_new": only_new})
 
 
-def finish(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
-    """Check every new vector, then remove the old ones. This cannot be undone.
-
-    Refused while an item has no valid new vector. Until then `rollback` makes the old model active again.
-
-    Args:
-        allow_missing: Finish although items lack a new vector. No search finds them afterwards; their number is logged.
-
-    Examples:
-        limpet gallery finish live
-    """
+def finish(gallery: GalleryUrl, *, allow_missing: int) -> int:
+    """Check every new vector and delete the old ones."""
     with gallery.opened(WAIT) as it:
         before = it.state.by_name
         with rate_progress("counting", None) as on_step:
@@ -169,18 +138,23 @@ def finish(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
 
 
 def cancel(gallery: GalleryUrl) -> int:
-    """Remove the new vectors; the old model stays active. This cannot be undone.
-
-    Refused while items have no other vector. Once the new model is active, `rollback` comes first.
-
-    Examples:
-        limpet gallery cancel live
-    """
+    """Delete the new vectors."""
     with gallery.opened(WAIT) as it:
         before = it.state.started
         it.cancel()
         console.print(f"Removed the vectors of {before}; {it.state.active} stays active.")
         return _tell(it, gallery, {"cancelled": before, "active": it.state.active})
+
+
+def verify(gallery: GalleryUrl) -> int:
+    """Read every vector of the new model, or else the active one; exit code 1 if one is wrong."""
+    with gallery.opened() as it, rate_progress("reading", None) as on_step:
+        found = it.check_vectors(on_step=on_step)
+    console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
+    for kind, count in found.wrong.items():
+        console.print(f"Problem: {count:,} vectors are wrong ({kind}): {shown(found.named[kind], count)}.")
+    print_json({**vars(found), "passed": not found.wrong})
+    return int(bool(found.wrong))
 
 
 def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
@@ -199,7 +173,7 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
         if tidied.waiting and older_than:
             console.print(
                 f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
-                f"{command('gc', gallery, '--older-than', '0')} frees what is not being read."
+                f"{command('gallery gc', gallery, '--older-than', '0')} frees what is not being read."
             )
         return _tell(it, gallery, {"bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
 

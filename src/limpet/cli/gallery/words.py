@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from limpet.cli.console import console
 from limpet.cli.gallery.common import DECLARED, command, size
-from limpet.galleries.calibration import FEWEST
+from limpet.galleries.next_steps import WORTH_A_WORD, next_steps, source_words
 from limpet.galleries.state import Link
 from limpet.galleries.status import GenerationStatus, Status
-from limpet.models.names import OF_TEXTS, ModelName
+from limpet.upgrade.base import NextStep
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -39,12 +39,6 @@ def bar(share: float, width: int = 24) -> str:
     """
     full = 0 if share <= 0 else width if share >= 1 else min(width - 1, max(1, round(share * width)))
     return "█" * full + "·" * (width - full)
-
-
-OF_TEXT = ("text:", "api:")
-"""How fingerprints of frozen text models begin."""
-
-WORTH_A_WORD = 1_000_000  # bytes that gc would free
 
 
 def share_of(part: int, whole: int) -> str:
@@ -124,44 +118,19 @@ def _link_words(link: Link) -> str:
     return f"{link.query} searches vectors of {link.gallery}, too, because of {_WHY[link.how]}{reason}."
 
 
-def fill_command(found: Status, url: str, known: Sequence[str] = ()) -> str:
-    """Return what gives the items that lack one a vector of the generation to be filled.
-
-    Args:
-        found: Of the gallery.
-        url: Where it is.
-        known: Options that name the vectors, or the release that makes them, where that was said.
-    """
-    return command("backfill", url, *_source_words(found, known))
-
-
 def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Return what to type next, each with what it is for, the most sensible first; see `fill_command`."""
-    fill = ("give the others new vectors", fill_command(found, url, known))
-    back = ("go back", command("rollback", url))
-    tidy = ("free their room", command("gc", url))
-    steps: Sequence[tuple[str, str]]
-    if found.phase == "started":
-        steps = [*_before_swap(found, url, fill), *one_scale(found, url), ("give it up", command("cancel", url))]
-    elif found.phase == "swapped":
-        done = ("keep new vectors alone", command("finish", url))
-        steps = [fill, *one_scale(found, url), back] if found.lacking else [done, back]
-    elif not found.items:
-        steps = [("fill it", command("import", url, "--embeddings", "FILE_OR_FOLDER"))]
-    elif found.lacking:
-        steps = [fill]
-    else:
-        steps = [("upgrade the model", command("start", url, "--model", "MODEL", "--evidence", "results.json"))]
-    return [*steps, *([tidy] if found.waiting >= WORTH_A_WORD else [])]
+    """Return what to type next, each with what it is for, the most sensible first; see `next_steps`."""
+    return typed(next_steps(found, known), url)
 
 
-def one_scale(found: Status, url: str) -> list[tuple[str, str]]:
-    """Return what lets hits of old and new vectors be compared, where an adapter stands between them."""
-    rows = next(one.rows for one in found.generations if one.name == found.target)
-    open_ = any(link.query == found.target and link.how in ("adapter", "mapped") and link.score_map is None
-                for link in found.links)  # fmt: skip
-    step = ("compare hits of old and new vectors on one scale", command("calibrate", url))
-    return [step] if open_ and found.lacking and rows >= FEWEST else []
+def typed(steps: Sequence[NextStep], url: str) -> list[tuple[str, str]]:
+    """Return steps as purposes and commands to paste."""
+    return [(step.purpose, step.command(url)) for step in steps]
+
+
+def fill_command(found: Status, url: str) -> str:
+    """Return what gives the items that lack one a vector of the generation to be filled."""
+    return command("upgrade backfill", url, *source_words(found))
 
 
 def tell_next(steps: Sequence[tuple[str, str]]) -> None:
@@ -171,29 +140,3 @@ def tell_next(steps: Sequence[tuple[str, str]]) -> None:
     open_ = [word for word in _TO_FILL_IN if any(word in shlex.split(typed) for _, typed in steps)]
     if open_:
         console.print("; ".join(f"{word}: {_TO_FILL_IN[word]}" for word in open_) + ".")
-
-
-def _source_words(found: Status, known: Sequence[str]) -> list[str]:
-    """Return the options that name where vectors of the generation to be filled come from."""
-    target = next(one for one in found.generations if one.name == found.target)
-    if known and ModelName.of(known[1]).scheme == "vectors":
-        return list(known)
-    if target.fingerprint.startswith(DECLARED):
-        return ["--model", "FILE", "--name", target.fingerprint.removeprefix(DECLARED)]
-    if target.fingerprint.startswith(OF_TEXT):
-        behind_api = target.fingerprint.startswith(OF_TEXT[1])
-        noted = target.note.partition(":")[0] in OF_TEXTS
-        model = target.note if noted else f"openai:{target.note}@BASE_URL" if behind_api and target.note else "MODEL"
-        return ["--model", model, "--texts", "TEXTS"]
-    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
-    return [*(known or ["--model", "MODEL"]), *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
-
-
-def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
-    """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
-    new = next(one for one in found.generations if one.name == found.target)
-    swap = ("make it active", command("swap", url))
-    if new.covered >= found.items:
-        return [swap, *([fill] if found.lacking else [])]
-    report = command("link", url, "--evidence", "results.json", "--query", new.name, "--of", found.active)
-    return [("let it search old vectors, if a report of `limpet evaluate` allows", report), fill]

@@ -227,8 +227,8 @@ class Rehearsal(Results):
     """
 
     KIND: ClassVar[str | None] = "rehearsal"
-    WRITER: ClassVar[str] = "“limpet gallery rehearse”"
-    AGAIN: ClassVar[str] = "run “limpet gallery rehearse”"
+    WRITER: ClassVar[str] = "“limpet upgrade rehearse”"
+    AGAIN: ClassVar[str] = "run “limpet upgrade rehearse”"
     FILE: ClassVar[str] = "rehearsal.json"
 
     kind: str

@@ -185,7 +185,7 @@ class _Run:
             self.after = self._ask(copy, self.queries.old, "after the rollback", len(self.items))
             self._swap(copy)
             with self._step("finish"):
-                copy.finish(allow_missing=bool(self.missing))
+                copy.finish(allow_missing=len(copy))
 
     def again(self, order: str, *, wanted: bool) -> None:
         """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""

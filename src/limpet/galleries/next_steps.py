@@ -1,0 +1,76 @@
+"""What to type next for a gallery: the commands that are possible where it stands, the most sensible first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from limpet.galleries.calibration import FEWEST
+from limpet.galleries.status import Status
+from limpet.models.names import OF_TEXTS, ModelName
+from limpet.upgrade.base import NextStep
+
+DECLARED = "declared:"
+OF_TEXT = ("text:", "api:")
+"""How fingerprints of frozen text models begin."""
+WORTH_A_WORD = 1_000_000
+"""Bytes that gc would free, from which on it is named."""
+
+
+def next_steps(found: Status, known: Sequence[str] = ()) -> tuple[NextStep, ...]:
+    """Return what to type next, each with what it is for.
+
+    Args:
+        found: Where the gallery stands.
+        known: Options that name the new vectors, or the model that makes them, where that was said.
+    """
+    fill = NextStep("give the others new vectors", ("backfill", *source_words(found, known)))
+    back = NextStep("go back", ("rollback",))
+    steps: list[NextStep]
+    if found.phase == "started":
+        steps = [*_before_swap(found, fill), *one_scale(found), NextStep("give it up", ("cancel",))]
+    elif found.phase == "swapped":
+        done = NextStep("keep new vectors alone", ("finish",))
+        steps = [fill, *one_scale(found), back] if found.lacking else [done, back]
+    elif not found.items:
+        steps = [NextStep("fill it", ("import", "--embeddings", "FILE_OR_FOLDER"), "gallery")]
+    elif found.lacking:
+        steps = [fill]
+    else:
+        steps = [NextStep("upgrade the model", ("start", "--model", "MODEL", "--evidence", "results.json"))]
+    if found.waiting >= WORTH_A_WORD:
+        steps.append(NextStep("free their room", ("gc",), "gallery"))
+    return tuple(steps)
+
+
+def one_scale(found: Status) -> tuple[NextStep, ...]:
+    """Return what lets hits of old and new vectors be compared, where an adapter stands between them."""
+    rows = next(one.rows for one in found.generations if one.name == found.target)
+    open_ = any(link.query == found.target and link.how in ("adapter", "mapped") and link.score_map is None
+                for link in found.links)  # fmt: skip
+    step = NextStep("compare hits of old and new vectors on one scale", ("calibrate",), "gallery")
+    return (step,) if open_ and found.lacking and rows >= FEWEST else ()
+
+
+def source_words(found: Status, known: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the options that name where vectors of the generation to be filled come from."""
+    target = next(one for one in found.generations if one.name == found.target)
+    if known and ModelName.of(known[1]).scheme == "vectors":
+        return tuple(known)
+    if target.fingerprint.startswith(DECLARED):
+        return ("--model", "FILE", "--name", target.fingerprint.removeprefix(DECLARED))
+    if target.fingerprint.startswith(OF_TEXT):
+        behind_api = target.fingerprint.startswith(OF_TEXT[1])
+        noted = target.note.partition(":")[0] in OF_TEXTS
+        model = target.note if noted else f"openai:{target.note}@BASE_URL" if behind_api and target.note else "MODEL"
+        return ("--model", model, "--texts", "TEXTS")
+    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
+    return (*(known or ("--model", "MODEL")), *(("--texts", "TEXTS") if texts else ("--data", "DATA")))
+
+
+def _before_swap(found: Status, fill: NextStep) -> list[NextStep]:
+    """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
+    new = next(one for one in found.generations if one.name == found.target)
+    if new.covered >= found.items:
+        return [NextStep("make it active", ("swap",)), *([fill] if found.lacking else [])]
+    words = ("link", "--evidence", "results.json", "--query", new.name, "--of", found.active)
+    return [NextStep("let it search old vectors, if a report of `limpet evaluate` allows", words, "gallery"), fill]

@@ -1,0 +1,16 @@
+"""Which group of commands a word belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from limpet.cli.program import COMMANDS
+
+
+def group_of(words: Sequence[object]) -> str:
+    """Return "upgrade" for steps of an upgrade, and "gallery" for what galleries have by themselves.
+
+    >>> group_of(["swap", "live"]), group_of(["status", "live"]), group_of(["serch"])
+    ('upgrade', 'gallery', 'gallery')
+    """
+    return "gallery" if f"gallery {words[0]}" in COMMANDS or f"upgrade {words[0]}" not in COMMANDS else "upgrade"
