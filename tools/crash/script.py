@@ -292,7 +292,9 @@ class Driver:
         return only_new
 
     def _finish(self, op: Op) -> list[int]:
-        return self._spare(self.twin.previous[-1], lambda: self.open().finish(allow_missing=len(self.twin.items)).lacking)
+        return self._spare(
+            self.twin.previous[-1], lambda: self.open().finish(allow_missing=len(self.twin.items)).lacking
+        )
 
     def _cancel(self, op: Op) -> list[int]:
         return self._spare(self.twin.started or "", self.open().cancel)
