@@ -15,7 +15,7 @@ from limpet.cli.console import as_json, console, counting_progress, print_json, 
 from limpet.cli.evidence import Pictures, write_evidence
 from limpet.cli.options import DataSets
 from limpet.cli.settings import Settings, Typed
-from limpet.embeddings.sides import Sides
+from limpet.embeddings.sides import QueriesAndGallery
 from limpet.support.extras import require
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _train(data: RetrievalData, methods: tuple[str, ...], out: Path, seed: int) 
     )
 
 
-def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Sides:
+def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> QueriesAndGallery:
     from limpet.embeddings import storage
     from limpet.training.encode import embed_images
 
@@ -152,10 +152,10 @@ def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Sides
         with counting_progress(f"embed {name} {part}", len(images)) as on_batch:
             storage.save(embed_images(release, images, on_batch=on_batch), path)
         opened[part] = storage.load(path)
-    return Sides(opened["query"], opened["gallery"])
+    return QueriesAndGallery(opened["query"], opened["gallery"])
 
 
-def _evaluate(sides: dict[str, Sides], seed: int) -> dict[str, Evaluation]:
+def _evaluate(sides: dict[str, QueriesAndGallery], seed: int) -> dict[str, Evaluation]:
     from limpet.evaluation.evaluate import evaluate
 
     reference = sides["independent"]
@@ -204,7 +204,7 @@ class Carried:
         console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")
 
 
-def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Carried:
+def live_gallery(old: QueriesAndGallery, new: QueriesAndGallery, out: Path, name: str, seed: int) -> Carried:
     """Create a gallery with the old release, swap to the compatible one, backfill in tenths, and roll back.
 
     Args:

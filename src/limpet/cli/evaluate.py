@@ -19,7 +19,7 @@ from limpet.errors import ConfigError, refuse
 if TYPE_CHECKING:
     from limpet.adapters import Adapter
     from limpet.embeddings import EmbeddingSet
-    from limpet.embeddings.sides import Sides
+    from limpet.embeddings.sides import QueriesAndGallery
     from limpet.results import Data
 
 FEWEST_RESAMPLES = 40
@@ -56,7 +56,7 @@ class Given(NamedTuple):
         found = self.said or (self.role if self.whole is None else self.whole.name)
         return "new" if self.role == "new" and found in ("old", ADAPTER) else found
 
-    def sides(self, reading: Reading) -> Sides | None:
+    def sides(self, reading: Reading) -> QueriesAndGallery | None:
         """Open its queries and gallery; None where it was not given.
 
         Raises:
@@ -70,7 +70,7 @@ class Given(NamedTuple):
         )
         return reading.sides(self.places, self.said, self.similarity) if self.places else None
 
-    def needed(self, reading: Reading) -> Sides:
+    def needed(self, reading: Reading) -> QueriesAndGallery:
         """Open a model that cannot be left out."""
         found = self.sides(reading)
         if found is None:
@@ -265,7 +265,7 @@ def protocols() -> int:
     return 0
 
 
-def described(sides: Sides, name: str | None, units: str = "queries") -> Data:
+def described(sides: QueriesAndGallery, name: str | None, units: str = "queries") -> Data:
     """Return what the report says of the data."""
     from limpet.results import Data
 
@@ -287,7 +287,9 @@ def model_of(embeddings: EmbeddingSet) -> dict[str, object]:
     return {"fingerprint": embeddings.fingerprint, "dim": embeddings.dim}
 
 
-def _adapter_between(folder: Path, given_old: Given, given_new: Given, old: Sides, new: Sides) -> Adapter:
+def _adapter_between(
+    folder: Path, given_old: Given, given_new: Given, old: QueriesAndGallery, new: QueriesAndGallery
+) -> Adapter:
     """Open the adapter, and refuse one that was fitted on other models."""
     from limpet.adapters.storage import load_adapter
 
@@ -335,7 +337,7 @@ def _fit_again(old: Given, new: Given) -> str:
     return shlex.join(["limpet", "adapt", *words])
 
 
-def _cross_sides(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:
+def _cross_sides(adapter: Adapter, old: QueriesAndGallery, new: QueriesAndGallery) -> tuple[EmbeddingSet, EmbeddingSet]:
     """Return the queries and the gallery that meet in the cross-test."""
     if adapter.direction == "new_to_old":
         return adapter.apply(new.query), old.gallery

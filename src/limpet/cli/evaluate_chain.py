@@ -13,7 +13,7 @@ from limpet.cli.places import Place
 from limpet.cli.settings import Settings, Typed
 
 if TYPE_CHECKING:
-    from limpet.embeddings.sides import Sides
+    from limpet.embeddings.sides import QueriesAndGallery
     from limpet.evaluation.chain import ChainEvaluation, ChainResults
 
 
@@ -81,7 +81,7 @@ def chain(
     return exit_code(evaluation.compatible, told=evaluation.judged)
 
 
-def _shown(evaluation: ChainEvaluation, sides: Sides, output: Output, typed: Typed) -> ChainResults:
+def _shown(evaluation: ChainEvaluation, sides: QueriesAndGallery, output: Output, typed: Typed) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from limpet.cli.evaluate import described
     from limpet.reports import chain as tables

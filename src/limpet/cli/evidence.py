@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limpet.data.item_facts import FactsOf
     from limpet.data.retrieval_data import RetrievalData
     from limpet.embeddings import EmbeddingSet
-    from limpet.embeddings.sides import Sides
+    from limpet.embeddings.sides import QueriesAndGallery
     from limpet.evaluation.protocols import Protocol
     from limpet.evaluation.results import Evaluation, EvaluationResults
     from limpet.results import Data
@@ -153,8 +153,8 @@ def print_findings(results: EvaluationResults) -> None:
 
 def write_evidence(
     evaluations: Mapping[str, Evaluation],
-    old: Sides,
-    new: Mapping[str, Sides],
+    old: QueriesAndGallery,
+    new: Mapping[str, QueriesAndGallery],
     folder: Path,
     *,
     title: str,

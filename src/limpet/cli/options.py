@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
     from limpet.embeddings import EmbeddingSet
-    from limpet.embeddings.sides import Sides
+    from limpet.embeddings.sides import QueriesAndGallery
     from limpet.evaluation.protocols import Protocol
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
@@ -106,7 +106,9 @@ class Reading(Options):
 
     skip_unusable: Annotated[bool, RARE] = False
 
-    def sides(self, places: Sequence[Place], name: str | None = None, similarity: Similarity | None = None) -> Sides:
+    def sides(
+        self, places: Sequence[Place], name: str | None = None, similarity: Similarity | None = None
+    ) -> QueriesAndGallery:
         """Open queries and gallery of one model; see `limpet.load_sides`."""
         from limpet.engines.reading import load_sides
 

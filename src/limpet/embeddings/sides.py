@@ -12,7 +12,7 @@ from limpet.errors import ConfigError
 from limpet.geometry import Space
 
 
-class Sides(NamedTuple):
+class QueriesAndGallery(NamedTuple):
     """Queries and gallery of one model; the same set where every item is a query among all others."""
 
     query: EmbeddingSet
@@ -23,24 +23,24 @@ class Sides(NamedTuple):
         """Whether every item is a query among all others."""
         return self.query is self.gallery
 
-    def padded(self, space: Space) -> Sides:
+    def padded(self, space: Space) -> QueriesAndGallery:
         """Return both as points of a space of more dimensions, with zeros appended: `EmbeddingSet.padded`.
 
         Raises:
             SpaceMismatchError: There is none of fewer dimensions, or zeros do not make such points of them.
         """
         gallery = self.gallery.padded(space)
-        return Sides(gallery if self.leave_one_out else self.query.padded(space), gallery)
+        return QueriesAndGallery(gallery if self.leave_one_out else self.query.padded(space), gallery)
 
-    def without(self, ids: Collection[str]) -> Sides:
+    def without(self, ids: Collection[str]) -> QueriesAndGallery:
         """Return both without these items."""
         if not ids:
             return self
         query, gallery = (one.select(np.array([name not in ids for name in one.ids], np.bool_)) for one in self)
-        return Sides(gallery if self.leave_one_out else query, gallery)
+        return QueriesAndGallery(gallery if self.leave_one_out else query, gallery)
 
 
-def refuse_mixed(models: Mapping[str, Sides]) -> None:
+def refuse_mixed(models: Mapping[str, QueriesAndGallery]) -> None:
     """Refuse models of which some have queries and a gallery, and some one set that is both.
 
     Args:

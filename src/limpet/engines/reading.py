@@ -17,7 +17,7 @@ from limpet.embeddings.files import IMPORTED, model_folder
 from limpet.embeddings.forms import space_named
 from limpet.embeddings.imports import check_vectors, imported
 from limpet.embeddings.room import gather, rows_at_once
-from limpet.embeddings.sides import Sides
+from limpet.embeddings.sides import QueriesAndGallery
 from limpet.embeddings.table_pass import Pass
 from limpet.engines.address import Address, Roles
 from limpet.engines.source import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
@@ -108,7 +108,7 @@ def load_sides(
     similarity: str | None = None,
     verify: bool = False,
     unusable: list[str] | None = None,
-) -> Sides:
+) -> QueriesAndGallery:
     """Read queries and gallery of one model; see `load_embeddings`.
 
     Args:
@@ -127,13 +127,13 @@ def load_sides(
     if gallery is None:
         folder = model_folder(Path(queries)) if _address(queries) is None else None
         if folder is not None and (folder / "query.safetensors").exists():
-            return Sides(*(read(folder / f"{part}.safetensors", model) for part in ("query", "gallery")))
+            return QueriesAndGallery(*(read(folder / f"{part}.safetensors", model) for part in ("query", "gallery")))
         found = read(queries, model)
-        return Sides(found, found)
+        return QueriesAndGallery(found, found)
     bare = [Path(place).suffix != ".safetensors" for place in (queries, gallery)]
     name = model or (without_secrets(str(gallery)) if any(bare) else None)  # one model made both
     found = read(gallery, name if bare[1] else None)
-    return Sides(found if queries == gallery else read(queries, name if bare[0] else None), found)
+    return QueriesAndGallery(found if queries == gallery else read(queries, name if bare[0] else None), found)
 
 
 def _address(place: str | Path) -> Address | None:
@@ -172,8 +172,8 @@ def unnamed(what: str) -> ConfigError:
     return ConfigError(
         f"{what} does not say which model made its vectors.",
         expected="a name, always the same one for the same model",
-        to_do="give one: --name NAME, which may be a generation, such as g1, of those that `limpet gallery status` "
-        "lists; or model=NAME in a URL.",
+        to_do="add --name with what you call it, or model=NAME to a URL; in a gallery it may be a generation, such as "
+        "g1, of those that `limpet gallery status` lists.",
     )
 
 

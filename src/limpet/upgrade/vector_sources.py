@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Role, StringArray
 from limpet.embeddings.string_array import IdIndex
-from limpet.engines.reading import load_embeddings
 from limpet.errors import DataError, ReleaseError, SpaceMismatchError, refuse, shown, without_secrets
 from limpet.geometry import Space
 from limpet.support.ranges import PositiveInt, checked
@@ -77,6 +76,8 @@ class FileVectors:
     ) -> None:
         names = [without_secrets(str(path)) for path in paths]
         refuse(not names, "No file of vectors was given.", "at least one")
+        from limpet.engines.reading import load_embeddings
+
         parts = ("gallery", "embeddings")
         self._sets = [load_embeddings(path, fingerprint=fingerprint, parts=parts, named=True) for path in paths]
         self.fingerprint, self.space = self._sets[0].fingerprint, self._sets[0].space

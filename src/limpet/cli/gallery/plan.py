@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
-from limpet.cli.parameters import RARE
 from limpet.errors import shown
 from limpet.support.wording import duration
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from limpet.engines.address import Address
-from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, URI, Described, Record, connected
+from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, URI, ChromaCollectionRecord, Record, connected
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.promises import Promises
 from limpet.engines.schemaless import value_at
@@ -101,7 +101,7 @@ class ChromaEngine:
 
     # Rows
 
-    def _collection(self, side: ModelSide) -> Described | None:
+    def _collection(self, side: ModelSide) -> ChromaCollectionRecord | None:
         """Return the collection of a side; the new one may not be there."""
         name = self._targets[side].collection
         return self._service.described(name) if side == "old" else self._service.find(name)

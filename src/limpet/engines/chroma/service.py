@@ -32,7 +32,7 @@ _ATTEMPTS, _GONE = 16, "Error finding id"
 _Item = TypeVar("_Item", str, "Record")
 
 
-class Described(TypedDict, total=False):
+class ChromaCollectionRecord(TypedDict, total=False):
     """What Chroma says of a collection, as far as it is read here."""
 
     id: Required[str]
@@ -126,14 +126,14 @@ class Service:
 
     # Collections
 
-    def find(self, name: str) -> Described | None:
+    def find(self, name: str) -> ChromaCollectionRecord | None:
         """Return what Chroma says of a collection; None where there is none of the name."""
-        found: Described | None = self._send("GET", f"/{quote(name, safe='')}", there=False)
+        found: ChromaCollectionRecord | None = self._send("GET", f"/{quote(name, safe='')}", there=False)
         if found is not None and not (isinstance(found, dict) and "id" in found):
             raise StoreError(f"{self._place} does not answer as Chroma does.", to_do="check the URL.")
         return found
 
-    def described(self, name: str) -> Described:
+    def described(self, name: str) -> ChromaCollectionRecord:
         """Return what Chroma says of a collection.
 
         Raises:
@@ -144,7 +144,7 @@ class Service:
             raise unknown_name("collection", name, [one["name"] for one in self._send("GET", "")])
         return found
 
-    def create(self, name: str, like: Described) -> None:
+    def create(self, name: str, like: ChromaCollectionRecord) -> None:
         """Make a collection with the settings of another one.
 
         The embedding function stays behind: it names the model of the other collection.
@@ -162,11 +162,11 @@ class Service:
 
     # Rows
 
-    def count(self, collection: Described) -> int:
+    def count(self, collection: ChromaCollectionRecord) -> int:
         """Return how many rows there are."""
         return int(self._send("GET", f"/{collection['id']}/count"))
 
-    def ids(self, collection: Described, where: Mapping[str, Any] | None = None) -> list[str]:
+    def ids(self, collection: ChromaCollectionRecord, where: Mapping[str, Any] | None = None) -> list[str]:
         """Return the ids of all rows, or of those that meet a condition, as of one moment.
 
         Pages by an offset would leave rows out where others are deleted meanwhile.
@@ -174,15 +174,15 @@ class Service:
         found: list[str] = self._got(collection, {"include": [], "where": where})["ids"]
         return found
 
-    def get(self, collection: Described, include: Sequence[str], ids: Sequence[str]) -> list[Record]:
+    def get(self, collection: ChromaCollectionRecord, include: Sequence[str], ids: Sequence[str]) -> list[Record]:
         """Return those of some rows that are there, with "metadata" and what of `OWN` is named."""
         return [one for part in _parts(ids, _READ) for one in self._some(collection, include, ids=part)]
 
-    def first(self, collection: Described, include: Sequence[str], limit: int) -> list[Record]:
+    def first(self, collection: ChromaCollectionRecord, include: Sequence[str], limit: int) -> list[Record]:
         """Return the first rows; see `get`."""
         return self._some(collection, include, limit=limit)
 
-    def _some(self, collection: Described, include: Sequence[str], **asked: Any) -> list[Record]:
+    def _some(self, collection: ChromaCollectionRecord, include: Sequence[str], **asked: Any) -> list[Record]:
         plural = {name: _INCLUDED[name] for name in include}
         found = self._got(collection, {**asked, "include": list(plural.values())})
         columns = {name: found[one] for name, one in plural.items() if found[one] is not None}
@@ -191,7 +191,7 @@ class Service:
             for row, one in enumerate(found["ids"])
         ]
 
-    def _got(self, collection: Described, asked: Mapping[str, Any], attempts: int = _ATTEMPTS) -> Any:
+    def _got(self, collection: ChromaCollectionRecord, asked: Mapping[str, Any], attempts: int = _ATTEMPTS) -> Any:
         """Ask for rows, and again where one was deleted after its text was read and before its vector was."""
         try:
             return self._send("POST", f"/{collection['id']}/get", asked)
@@ -200,7 +200,7 @@ class Service:
                 raise
         return self._got(collection, asked, attempts - 1)
 
-    def upsert(self, collection: Described, records: Sequence[Record]) -> None:
+    def upsert(self, collection: ChromaCollectionRecord, records: Sequence[Record]) -> None:
         """Write rows; of one that is there, metadata that is not named stays, and what is None of the others."""
         for part in _parts(records, _WRITTEN):
             self._send("POST", f"/{collection['id']}/upsert", {
@@ -209,7 +209,7 @@ class Service:
                 "metadatas": [one.metadata or None for one in part],
             })  # fmt: skip
 
-    def remove(self, collection: Described, ids: Sequence[str]) -> None:
+    def remove(self, collection: ChromaCollectionRecord, ids: Sequence[str]) -> None:
         """Remove rows."""
         for part in _parts(ids, _READ):
             self._send("POST", f"/{collection['id']}/delete", {"ids": part})

@@ -19,7 +19,7 @@ from limpet.engines.chroma.service import (
     OPTIONS,
     OWN,
     URI,
-    Described,
+    ChromaCollectionRecord,
     Record,
     Service,
     connected,
@@ -134,7 +134,7 @@ def _row(record: Record) -> dict[str, Any]:
     return {**record.values, ID: record.id, EMBEDDING: record.embedding}
 
 
-def space_of(described: Described) -> str:
+def space_of(described: ChromaCollectionRecord) -> str:
     """Return how a collection compares vectors, in Chroma's words.
 
     >>> space_of({"id": "7", "configuration_json": {"hnsw": {"space": "ip"}, "spann": None}})
