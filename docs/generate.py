@@ -522,8 +522,8 @@ def protocols() -> str:
 
 
 def lifecycle() -> str:
-    from limpet.attached.collections.opening import ENGINES
     from limpet.attached.postgres.layout import Aside, ColumnLayout, OneColumn
+    from limpet.engines.collections import ENGINES
     from limpet.engines.promises import Promises
     from limpet.engines.stores import STORES
 

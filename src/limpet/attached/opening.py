@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from limpet.attached.base import Attachment
-from limpet.attached.collections.opening import ENGINES
 from limpet.engines.address import read_address, scheme_of
+from limpet.engines.collections import ENGINES
 from limpet.errors import ConfigError
-from limpet.upgrade.base import Upgrade
+
+if TYPE_CHECKING:
+    from limpet.attached.base import Attachment
+    from limpet.upgrade.base import Upgrade
 
 
 def open_upgrade(url: str) -> Upgrade:

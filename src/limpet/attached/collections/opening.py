@@ -13,22 +13,10 @@ from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
 from limpet.engines.address import Address, read_address
 from limpet.engines.collection import Engine, Target, Wanted
+from limpet.engines.collections import ENGINES
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
-from limpet.registry import Registry
 from limpet.upgrade.model import UpgradeModel
 
-ENGINES: Registry[type[Engine]] = Registry(
-    "engine of collections",
-    "engines",
-    {
-        "qdrant": "limpet.engines.qdrant.collection:QdrantEngine",
-        "milvus": "limpet.engines.milvus.collection:MilvusEngine",
-        "chroma": "limpet.engines.chroma.collection:ChromaEngine",
-    },
-    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
-    expected="a class that is a limpet.engines.collection.Engine",
-)
-"""What upgrades collections, by the scheme of their URLs."""
 _OPTIONS = ("ledger", "alias", "new", "version", "beside")
 """What the URL of an attached collection may say besides what that of a source may.
 
