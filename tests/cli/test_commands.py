@@ -159,7 +159,7 @@ def test_evaluate(capsys, made: Path, tmp_path) -> None:
     assert f"<code>limpet evaluate --old {embedded / 'old'} --new" in page
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["evaluations"]["bct"]["self_old"] == found["self_old"]
-    assert tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]["gate"] == "interval"
+    assert tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]["old"] == [str(embedded / "old")]
 
 
 def test_the_independent_model_fails_the_gate(made: Path, tmp_path) -> None:
