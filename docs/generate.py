@@ -49,12 +49,13 @@ LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?
 TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:#([^)\s]*))?(?: \"(\d+)\")?\)$", re.M)
 
 
-class SettingsAreDataclasses(griffe.Extension):
-    """Mark what `limpet.training.experiment.settings` decorates as a dataclass."""
+class ConstructedByFields(griffe.Extension):
+    """Mark classes that are made of their fields as dataclasses: settings, and models of pydantic."""
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
         """Say so, while the source is read."""
-        if any(decorator.callable_path == "limpet.training.experiment.settings" for decorator in cls.decorators):
+        documented = cls.docstring is not None and "\nArgs:\n" in cls.docstring.value
+        if documented and "__init__" not in cls.members and "dataclass" not in str(cls.decorators):
             source = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Example: ..."
             cls.decorators = griffe.visit("example", Path("example.py"), source)["Example"].decorators
 

@@ -527,9 +527,8 @@ def test_every_kind_of_results_is_described(site: ModuleType) -> None:
 def test_commands_are_listed_with_their_own_help(site: ModuleType) -> None:
     names = site.subcommands(site.help_of())
     assert {"train", "evaluate", "gallery"} <= set(names)
-    assert {"swap", "backfill"} <= set(site.subcommands(site.help_of("gallery"))) and "--json" in site.help_of(
-        "upgrade", "swap"
-    )
+    assert {"swap", "backfill"} <= set(site.subcommands(site.help_of("upgrade")))
+    assert "--json" in site.help_of("upgrade", "swap")
 
 
 def test_tables_are_those_of_the_committed_files(site: ModuleType) -> None:

@@ -117,7 +117,7 @@ def test_a_gallery_of_the_old_model_is_embedded_anew_and_searched(
     assert main(["gallery", "create", str(gallery), "--embeddings", str(embedded)]) == 0
     assert main(["upgrade", "start", str(gallery), "--model", f"release:{made / 'tuned'}"]) == 0
     words = ["upgrade", "backfill", "--model", f"release:{made / 'tuned'}", "--texts", made / "gallery.csv"]
-    assert main([*map(str, words), "--gallery", str(gallery)]) == 0
+    assert main([*map(str, words), "--url", str(gallery)]) == 0
     assert main(["upgrade", "swap", str(gallery)]) == 0
     words = ["--text", some_texts(24, 2).texts[5], "--model", f"release:{made / 'tuned'}"]
     found = run(capsys, "gallery", "search", gallery, *words)

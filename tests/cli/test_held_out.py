@@ -137,7 +137,7 @@ def test_the_commands_that_a_rehearsal_prints_run_as_they_are(flow: Path, tmp_pa
     assert run("gallery", "create", live, "--embeddings", old, "--name", "old") == 0
     assert evaluated(flow, "held-out", report)[0] == 0
     words = ["rehearse", live, "--model", f"release:{head}", "--texts", flow / "held-out.csv", "--sample", 60]
-    assert run("gallery", *words, *(["--evidence", report] if linked else []), "--out", tmp_path / "rehearsal") == 3
+    assert run("upgrade", *words, *(["--evidence", report] if linked else []), "--out", tmp_path / "rehearsal") == 3
     printed = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["commands"]
     steps = ["start", "swap", "backfill"] if linked else ["start", "backfill", "swap"]
     assert [shlex.split(line)[2] for line in printed] == steps

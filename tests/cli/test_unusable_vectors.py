@@ -78,9 +78,9 @@ def test_unusable_vectors_are_refused_with_the_option_or_left_out_by_name(
 def test_commands_without_the_option_do_not_name_it(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("gallery create memory:live --embeddings new.npz --name new") == 0
     for made in ("old.npz --name v1", "parquet:old.parquet --name v1"):
-        for command in ("prepare memory:live --model", "backfill memory:live --model"):
+        for command in ("start memory:live --model", "backfill memory:live --model"):
             capsys.readouterr()
-            assert run(f"gallery {command} {made}") == 2
+            assert run(f"upgrade {command} {made}") == 2
             said = capsys.readouterr().err
             assert "i17" in said and "remove their rows" in said and "--skip-unusable" not in said
 

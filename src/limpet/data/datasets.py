@@ -121,8 +121,8 @@ def open_named(
 def option_names(name_or_path: str | Path) -> list[str]:
     """Return the options that the reader of a data set takes.
 
-    >>> option_names("glyphs")[:4]
-    ['seed', 'training_classes', 'validation_classes', 'evaluation_classes']
+    >>> " ".join(option_names("glyphs")[:4])
+    'seed training_classes validation_classes evaluation_classes'
     """
     name = str(name_or_path)
     return list(option_types(DATASETS[name].read if name in DATASETS else reader_of(Path(name))))

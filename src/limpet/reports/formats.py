@@ -55,8 +55,8 @@ def percent(value: float | None) -> str:
 def percent_of(share: float) -> str:
     """Write a share in whole per cent, with a digit more where it is small.
 
-    >>> [percent_of(share).replace("\N{NO-BREAK SPACE}", " ") for share in (0.254, 0.0, 0.004)]
-    ['25 %', '0 %', '0.4 %']
+    >>> ", ".join(percent_of(share).replace("\N{NO-BREAK SPACE}", " ") for share in (0.254, 0.0, 0.004))
+    '25 %, 0 %, 0.4 %'
     """
     return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
 

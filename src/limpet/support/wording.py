@@ -64,8 +64,8 @@ def counted(number: int, word: str) -> str:
 def duration(seconds: float | None) -> str:
     """Write a duration in the unit that suits it.
 
-    >>> [duration(taken) for taken in (0.00042, 0.05, 7.25, 75, 130, 4000, 9000, 300_000, None)]
-    ['0.4 ms', '50 ms', '7.2 s', '75 s', '2.2 min', '67 min', '2.5 h', '3.5 days', '–']
+    >>> " ".join(duration(taken) for taken in (0.00042, 0.05, 7.25, 75, 130, 4000, 9000, 300_000, None))
+    '0.4 ms 50 ms 7.2 s 75 s 2.2 min 67 min 2.5 h 3.5 days –'
     """
     if seconds is None:
         return "–"

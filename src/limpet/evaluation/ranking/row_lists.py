@@ -86,8 +86,10 @@ class RowLists:
         """Yield every gain that entries have, ascending, and the lists of the entries that have it.
 
         >>> graded = RowLists(np.array([4, 0, 2]), np.array([0, 2]), np.array([2, 3]), np.array([1.0, 3.0, 1.0]))
-        >>> [(gain, [rows.tolist() for rows in lists]) for gain, lists in graded.levels()]
-        [(1.0, [[4], [2]]), (3.0, [[0], []])]
+        >>> for gain, lists in graded.levels():
+        ...     print(gain, ", ".join(str(rows.tolist()) for rows in lists))
+        1.0 [4], [2]
+        3.0 [0], []
         """
         if self.gains is None or not len(self.gains):
             yield 1.0, self
