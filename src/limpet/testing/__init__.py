@@ -1,4 +1,4 @@
-"""What every method, adapter, space, store and metric promises, as checks to run on one of your own.
+"""What every method, adapter, space, store, metric and upgrade promises, as checks to run on one of your own.
 
 In a test of your package, each check is a test by itself::
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from limpet.testing.metrics import metric_contract
     from limpet.testing.spaces import space_contract
     from limpet.testing.stores import store_contract
+    from limpet.testing.upgrades import upgrade_contract
 
 __all__ = [
     "Check",
@@ -33,6 +34,7 @@ __all__ = [
     "metric_contract",
     "space_contract",
     "store_contract",
+    "upgrade_contract",
 ]
 
 

@@ -1,0 +1,181 @@
+"""What the upgrade of every live index promises, run over galleries of every store, tables and collections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crash import chroma_server
+from crash.applications import (
+    Application,
+    ChromaApplication,
+    MilvusApplication,
+    PostgresApplication,
+    QdrantApplication,
+)
+from crash.server import Server
+from crash.shop import DIM, Shop, lasting_shop, vector
+from limpet import Gallery, Hypersphere, open_upgrade
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.sides import ModelSide
+from limpet.galleries.upgrade import GalleryUpgrade
+from limpet.testing import upgrade_contract
+from limpet.testing.upgrades import serves
+from limpet.upgrade.base import Upgrade
+from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource
+
+PROMISES = [str(check) for check in upgrade_contract(lambda folder: None)]  # type: ignore[arg-type,return-value]
+KINDS = ("memory", "lance", "postgresql", "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
+
+
+def named(item: str, version: int) -> str:
+    return f"item {item} version {version}"
+
+
+def directions(side: ModelSide, texts: list[str]) -> NDArray[np.float32]:
+    made = np.stack([vector(side, text) for text in texts])
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+
+
+class GalleryIndex:
+    """A gallery, and a program that writes it with the active model."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.twin = url, dict[str, str]()
+        self.gallery = Gallery.create(url, fingerprint="declared:old", space=Hypersphere(DIM))
+
+    def _set(self, side: ModelSide, texts: dict[str, str]) -> EmbeddingSet:
+        vectors = directions(side, list(texts.values()))
+        return EmbeddingSet(StringArray.of(texts), vectors, f"declared:{side}", Hypersphere(DIM), "document")
+
+    def start(self) -> Upgrade:
+        self.gallery.start("declared:new", Hypersphere(DIM))
+        return self.open()
+
+    def open(self) -> Upgrade:
+        return open_upgrade(self.url)
+
+    def write(self, item: str, version: int) -> None:
+        self.twin[item] = named(item, version)
+        generations = self.gallery.state.generations
+        sides: list[ModelSide] = ["new" if one.fingerprint == "declared:new" else "old" for one in generations]
+        active = self.gallery.state.by_name[self.gallery.state.active].fingerprint.removeprefix("declared:")
+        own = [side for side in sides if side == active or self.gallery.state.phase == "swapped"]
+        self.gallery.upsert(*(self._set(side, {item: self.twin[item]}) for side in own))
+
+    def delete(self, item: str) -> None:
+        del self.twin[item]
+        self.gallery.delete([item])
+
+    def fill(self, upgrade: Upgrade, side: ModelSide) -> None:
+        if side == "new":
+            upgrade.backfill(self._source(side))
+
+    def _source(self, side: ModelSide) -> VectorSource:
+        items = CallableItems(lambda ids: [self.twin.get(one) for one in ids])
+        return CallableVectors(lambda texts: directions(side, texts), f"declared:{side}", Hypersphere(DIM), items)
+
+    def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
+        """Do nothing: a gallery knows the model of every vector."""
+
+    def served(self) -> dict[str, NDArray[np.float32]]:
+        active = self.gallery.state.active
+        fingerprint = self.gallery.state.by_name[active].fingerprint.removeprefix("declared:")
+        side: ModelSide = "new" if fingerprint == "new" else "old"
+        queries = self._set(side, {"query": "any"}).replace(role="query")
+        found = {hit.id for hit in self.gallery.search(queries, 1000).hits[0]}
+        ids, vectors = self.gallery.store.vectors(active, sorted(found))
+        return dict(zip(ids, vectors, strict=True))
+
+    def expected(self, side: ModelSide) -> dict[str, NDArray[np.float32]]:
+        return dict(zip(self.twin, directions(side, list(self.twin.values())), strict=True))
+
+    def close(self) -> None:
+        self.gallery.close()
+
+
+class AttachedIndex:
+    """A table or a collection, and the application that owns it."""
+
+    def __init__(self, application: Application) -> None:
+        self.application, self.writes = application, "old"
+
+    def start(self) -> Upgrade:
+        started: Upgrade = self.application.start()
+        return started
+
+    def open(self) -> Upgrade:
+        opened: Upgrade = self.application.open()
+        return opened
+
+    def write(self, item: str, version: int) -> None:
+        self.application.write(int(item), named(item, version), self.writes)  # type: ignore[arg-type]
+
+    def delete(self, item: str) -> None:
+        self.application.delete(int(item))
+
+    def fill(self, upgrade: Upgrade, side: ModelSide) -> None:
+        upgrade.backfill(self.application.source(side, upgrade), of=side)  # type: ignore[call-arg]
+
+    def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
+        upgrade.declare_writes(side)  # type: ignore[attr-defined]
+        self.writes = side
+
+    def served(self) -> dict[str, NDArray[np.float32]]:
+        return {str(item): self._direction(numbers) for item, (_, numbers) in self.application.served().items()}
+
+    def expected(self, side: ModelSide) -> dict[str, NDArray[np.float32]]:
+        return {str(item): self._direction(vector(side, text)) for item, text in self.application.twin.items()}
+
+    def _direction(self, numbers: object) -> NDArray[np.float32]:
+        row = np.asarray(numbers, np.float32)
+        return row / np.float32(np.linalg.norm(row))
+
+    def close(self) -> None:
+        self.application.close()
+
+
+@pytest.fixture(scope="module")
+def goods(postgres_server: Server) -> Iterator[Shop]:
+    with lasting_shop(postgres_server) as shop:
+        yield shop
+
+
+@pytest.fixture
+def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], object]:
+    if kind == "table":
+        shop = request.getfixturevalue("goods").renew()
+        return lambda folder: AttachedIndex(PostgresApplication(shop))
+    if kind == "postgresql":
+        url: str = request.getfixturevalue("postgres_url")
+        return lambda folder: GalleryIndex(url)
+    if kind == "chroma":
+        return lambda folder: AttachedIndex(ChromaApplication(chroma_server.shared().url, str(folder / "ledger.db")))
+    if kind == "milvus":
+        return lambda folder: AttachedIndex(MilvusApplication(f"milvus:{folder / 'm.db'}", str(folder / "ledger.db")))
+    if kind.startswith("qdrant"):
+        beside = kind.partition(" ")[2]
+        return lambda folder: AttachedIndex(
+            QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / "ledger.db"), f"&beside={beside}")
+        )
+    return lambda folder: GalleryIndex(f"{kind}:{folder / 'gallery'}")
+
+
+@pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_upgrade_keeps_its_promises(new_index: Callable[[Path], object], position: int) -> None:
+    upgrade_contract(new_index)[position]()  # type: ignore[arg-type]
+
+
+def test_an_upgrade_that_serves_the_wrong_model_is_found_out(tmp_path: Path) -> None:
+    index = GalleryIndex(f"memory:{tmp_path / 'g'}")
+    index.write("1", 0)
+    with index.start() as upgrade:
+        assert isinstance(upgrade, GalleryUpgrade)
+        with pytest.raises(AssertionError, match="another model"):
+            serves(index, "new")
+    index.close()
