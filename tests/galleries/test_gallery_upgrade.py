@@ -348,3 +348,25 @@ def test_the_journal_tells_the_state(started, embed, only_these, reported) -> No
         step()
         assert told() == started.state
         assert told() == GalleryState.from_record(started.store.pointer().manifest)
+
+
+@pytest.fixture
+def unlinked(gallery: Gallery, embed) -> Gallery:
+    """Twelve old items, and "new" started without anything that lets its queries search old vectors."""
+    gallery.add(embed("old", IDS))
+    gallery.start("declared:new", SPHERE)
+    return gallery
+
+
+def test_swap_with_force_adds_no_link_where_nothing_is_lost(unlinked, embed, only_these) -> None:
+    unlinked.backfill(only_these(embed("new", IDS)))
+    unlinked.swap(force="to be sure")
+    assert unlinked.state.links == ()
+
+
+def test_swap_lets_so_many_items_be_lost_and_no_more(unlinked, embed, only_these) -> None:
+    unlinked.backfill(only_these(embed("new", IDS[:9])))
+    with pytest.raises(GalleryError, match="would not find 3 of 12 items"):
+        unlinked.swap(allow_missing=2)
+    unlinked.swap(allow_missing=3)
+    assert (unlinked.state.phase, unlinked.state.links) == ("swapped", ())

@@ -652,7 +652,7 @@ class Gallery:
         new, old = state.by_name[state.target], state.by_name[state.active]
         before, after = ([source.generation for source in route(state, one.name)] for one in (old, new))
         lost = pointer.covered([*before, *after]) - pointer.covered(after)
-        if force is None and lost <= allow_missing:
+        if lost <= (0 if force else allow_missing):
             return None
         if force is None:
             unsearched = ", ".join(name for name in before if name not in after)
