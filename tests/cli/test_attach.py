@@ -182,6 +182,12 @@ def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) 
     assert terminal.shop.dump() == schema
 
 
+def test_options_of_galleries_are_refused_for_a_table(terminal: Terminal) -> None:
+    for words, option in ((["--seed", 0], "--seed"), (["--order", "id"], "--order"), (["--texts", "t.csv"], "--texts")):
+        terminal.run("backfill", *words, code=2)
+        assert f"{option} with an index that an application owns" in terminal.said
+
+
 def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tmp_path: Path) -> None:
     """The old model was only named; what it is called later makes its vectors again, and is believed for that."""
     shop, model = terminal.shop, ["--model", "package:wordllama", "--model-options.truncate-dim", 64]

@@ -45,7 +45,7 @@ class GalleryIndex:
     """A gallery, and a program that writes it with the active model."""
 
     def __init__(self, url: str) -> None:
-        self.url, self.twin = url, dict[str, str]()
+        self.url, self.twin, self.writes = url, dict[str, str](), "old"
         self.gallery = Gallery.create(url, fingerprint="declared:old", space=Hypersphere(DIM))
 
     def _set(self, side: ModelSide, texts: dict[str, str]) -> EmbeddingSet:
@@ -61,11 +61,9 @@ class GalleryIndex:
 
     def write(self, item: str, version: int) -> None:
         self.twin[item] = named(item, version)
-        generations = self.gallery.state.generations
-        sides: list[ModelSide] = ["new" if one.fingerprint == "declared:new" else "old" for one in generations]
-        active = self.gallery.state.by_name[self.gallery.state.active].fingerprint.removeprefix("declared:")
-        own = [side for side in sides if side == active or self.gallery.state.phase == "swapped"]
-        self.gallery.upsert(*(self._set(side, {item: self.twin[item]}) for side in own))
+        both = self.writes == "new" and self.gallery.state.phase == "swapped"  # so that a rollback finds it
+        sides: tuple[ModelSide, ...] = ("old", "new") if both else (self.writes,)  # type: ignore[assignment]
+        self.gallery.upsert(*(self._set(side, {item: self.twin[item]}) for side in sides))
 
     def delete(self, item: str) -> None:
         del self.twin[item]
@@ -80,7 +78,7 @@ class GalleryIndex:
         return CallableVectors(lambda texts: directions(side, texts), f"declared:{side}", Hypersphere(DIM), items)
 
     def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
-        """Do nothing: a gallery knows the model of every vector."""
+        self.writes = side
 
     def served(self) -> dict[str, NDArray[np.float32]]:
         active = self.gallery.state.active

@@ -94,3 +94,25 @@ def assert_contents_lead_to_sections(text: str) -> None:
     assert first == "verdict" and rest[-1] == "how"
     assert re.findall(r'<a href="#([\w-]+)"', text) == rest
     assert "script" not in Page(text).tags
+
+
+def assert_self_contained(page: str, *, pictures: bool = False) -> None:
+    """Assert that a page loads nothing and runs nothing; with pictures some are part of it."""
+    read = Page(page)
+    assert page.lstrip().startswith("<!DOCTYPE html>") and read.tags[:2] == ["html", "head"]
+    assert not {"script", "link", "iframe", *(() if pictures else ("img",))} & set(read.tags)
+    assert read.addresses == []
+    assert "@import" not in page and "@font-face" not in page
+    assert page.count("url(") == page.count("url(data:image/png;base64,")
+    assert (page.count("url(") > 0) == pictures
+    assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
+
+
+def assert_follows_the_scheme(page: str) -> None:
+    """Assert that a page has styles for dark screens, narrow ones and paper, and defines every variable it uses."""
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    for query in ("prefers-color-scheme:dark", "media print", "max-width:640px"):
+        assert query in style
+    assert set(re.findall(r"var\((--[a-z-]+)\)", style)) <= set(re.findall(r"(--[a-z-]+):", style))

@@ -21,7 +21,7 @@ from option_names import commands as known_commands
 from option_names import option_names
 
 from .changes import changed
-from .pages import Page
+from .pages import Page, assert_self_contained
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +84,7 @@ def test_every_number_of_each_part_stands_in_its_table(results: EvaluationResult
 
 
 def test_the_page_is_sound_and_self_contained(page: str) -> None:
-    read = Page(page)
-    assert read.tags[:2] == ["html", "head"]
-    assert "script" not in read.tags and "link" not in read.tags and "iframe" not in read.tags
-    assert read.addresses == []
-    assert "@import" not in page and "@font-face" not in page
-    assert page.count("url(") == page.count("url(data:image/png;base64,") > 0
-    assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
+    assert_self_contained(page, pictures=True)
 
 
 def test_the_order_is_verdict_charts_examples_numbers_method(page: str) -> None:

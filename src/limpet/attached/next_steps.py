@@ -12,13 +12,13 @@ from limpet.models.names import ModelName
 from limpet.upgrade.base import NextStep, UpgradeStatus
 
 _NEEDED = {"new": "MODEL", "old": "OLD_MODEL"}
-"""What stands for a model that nobody named by options."""
+"""Placeholder for a model that was not given by options."""
 
 
 def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, ...]:
     """Return what to type next, the most sensible first.
 
-    Each is possible as it stands. Where it names a model that nobody named by options, the purpose says which one.
+    Each is possible as it stands. A placeholder in capitals is explained by the purpose.
     """
     it = _Steps(found, state)
     if state.phase == "steady":

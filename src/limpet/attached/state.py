@@ -5,7 +5,7 @@
 - ``swap`` needs new vectors that were filled in and indexed. Where the application has to change its own queries (a
   side table), there is no swap.
 - With which model the application writes is declared (``writes``). ``finish`` needs the new model and ``cancel`` the
-  old one, since nobody can tell the two apart afterwards.
+  old one, since the two cannot be told apart afterwards.
 - Where vectors of both models share one column, its index serves both: there is no step ``index``. ``swap`` and
   ``rollback`` are possible as long as the upgrade lasts, and again to resume one that was interrupted.
 - Where only a comparison tells what the application wrote (collections), a declaration says how many items the side

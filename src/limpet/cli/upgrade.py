@@ -63,7 +63,7 @@ def _refuse_given(where: str, **options: object) -> None:
     Raises:
         ConfigError: One was given.
     """
-    given = [as_typed(name) for name, value in options.items() if value not in (None, False, [], ())]
+    given = [as_typed(name) for name, value in options.items() if not (value is None or value is False or value == [])]
     if given:
         raise ConfigError(
             f"{' and '.join(given)} with {where}.",

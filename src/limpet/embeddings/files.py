@@ -148,7 +148,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "vector": ("vector", "vectors", "embedding", "embeddings", "emb"),
     "label": ("label", "labels"),
 }
-"""What columns and arrays are called where nobody says otherwise, by role; the first one counts that there is."""
+"""Default names of columns and arrays by role; the first one that exists is used."""
 
 
 def by_role(present: Collection[str]) -> dict[str, str]:

@@ -56,13 +56,13 @@ def load_embeddings(
         similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
             or by the cosine, when left out.
         parts: Files of a folder of `limpet embed` without their ending, such as "gallery"; the first one there is read.
-        named: Refuse vectors whose model nobody names, instead of calling it by their path.
+        named: Refuse vectors whose model is not named, instead of naming it by their path.
         verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
             refused when it is left out.
 
     Raises:
-        ConfigError: There is nothing of the kind, the URL is wrong, nobody names the model, or a model or similarity
+        ConfigError: There is nothing of the kind, the URL is wrong, the model is not named, or a model or similarity
             was given for a file that says its own.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
         StoreError: A source is out of reach.
@@ -168,7 +168,7 @@ def _by_place(what: str, place: str, named: bool) -> str:
 
 
 def unnamed(what: str) -> ConfigError:
-    """Build the error for vectors that do not say which model made them, where nobody says it either."""
+    """Build the error for vectors whose model is not named."""
     return ConfigError(
         f"{what} does not say which model made its vectors.",
         expected="a name, always the same one for the same model",

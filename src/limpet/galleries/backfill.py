@@ -54,7 +54,7 @@ def backfill(
         source: Where the vectors come from.
         order: Name in `ORDERS`. An interrupted backfill goes on in the order it began with, unless that is "id" now;
             by id when left out.
-        pieces: Tidy the store after so many commits, once the rows have grown by half since the last time: it merges
+        pieces: Tidy the store after this many commits, once the rows have grown by half since the last time: it merges
             small pieces and brings approximate indexes up to date.
         wait: Seconds that every commit waits for another writer; as long as the gallery does, and 60 at least, when
             left out.

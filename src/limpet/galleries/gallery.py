@@ -751,7 +751,7 @@ class Gallery:
         """Remove what nothing names any more, such as vectors that an interrupted `finish` left, and merge small files.
 
         Args:
-            older_than: Keep files that a reader opened within so many seconds could still use.
+            older_than: Keep files that a reader opened within this many seconds could still use.
 
         Returns:
             Bytes that were freed, and that still wait for readers of a while ago.

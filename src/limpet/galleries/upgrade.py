@@ -79,7 +79,11 @@ class GalleryUpgrade:
         self.gallery.swap(allow_missing=allow_missing)
 
     def rollback(self, *, allow_missing: int = 0) -> None:
-        """Make the old model active again, in one commit; nothing is deleted."""
+        """Make the old model active again, in one commit. Nothing is deleted.
+
+        Args:
+            allow_missing: Not used: a gallery never refuses a rollback. Items with a new vector only are kept.
+        """
         self.gallery.rollback()
 
     def finish(self, *, allow_missing: int = 0) -> None:
@@ -94,7 +98,10 @@ class GalleryUpgrade:
         """Read every vector of the new model, and name rows that are not right."""
         found = self.gallery.check_vectors()
         return UpgradeVerification(
-            tuple(f"{count} vectors of {found.generation} are {kind}" for kind, count in found.wrong.items())
+            tuple(
+                f"{count} vectors of {found.generation} are {kind}; `limpet gallery doctor` names them"
+                for kind, count in found.wrong.items()
+            )
         )
 
     def journal(self) -> Sequence[Mapping[str, object]]:

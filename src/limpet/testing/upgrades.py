@@ -177,14 +177,17 @@ def cancel_leaves_the_old_vectors(index: LiveIndex) -> None:
 
 @promise
 def finish_is_refused_while_items_lack_a_vector(index: LiveIndex) -> None:
-    """No item is lost by an end; with the number of them allowed, an end is possible."""
+    """What the old model wrote after the swap is not lost by the end: it is filled in first."""
     with _started(index) as upgrade:
         upgrade.swap()
         serves(index, "new")
-        index.declare(upgrade, "new")
-        changes(index, 2)
+        changes(index, 2)  # with the old model still
+        assert upgrade.status().lacking["new"] > 0
+        refused(upgrade.finish, LimpetError)
+        stands(upgrade, "swapped")
         index.fill(upgrade, "new")
         assert upgrade.status().lacking["new"] == 0
+        index.declare(upgrade, "new")
         upgrade.finish()
         serves(index, "new")
 

@@ -60,7 +60,7 @@ class UpgradeStatus:
         without_text: How many of those that lack a vector have no text to make one of; of a collection, as the last
             backfill found.
         texts: Whether it is known what vectors are made of.
-        unknown: How many items have vectors of which nobody knows the model or the text, since they were written
+        unknown: Number of items with vectors of an unknown model or text, since they were written
             without our triggers. They count as lacking.
         next: What to type next, the most sensible first.
     """

@@ -176,7 +176,7 @@ class Fillable(Generic[BatchT]):
         raise NotImplementedError
 
     def next(self, limit: int) -> BatchT | None:
-        """Return the next items that lack a vector, at most so many; None at the end of the pass."""
+        """Return the next items that lack a vector, at most ``limit``; None at the end of the pass."""
         raise NotImplementedError
 
     def embed(self, source: VectorSource, batch: BatchT) -> EmbeddingSet:
@@ -237,10 +237,10 @@ class Filling(Generic[BatchT]):
         place: What is filled.
         source: Where the vectors come from.
         batch: Items embedded and written at a time; the place decides when None.
-        budget: Embed at most so many items in this run.
-        rate: Embed at most so many items a second.
+        budget: Stop after embedding this many items.
+        rate: Maximum number of items embedded per second.
         share: Spend at most this share of the time on writing, and rest after every write.
-        seconds: Begin no further batch after so many seconds.
+        seconds: Begin no further batch after this many seconds.
         retries: How often the place is tried again while it is out of reach, with pauses that double. Damage and
             missing rights are not tried again.
         pause: Seconds of the first of these pauses.
@@ -335,7 +335,7 @@ class Filling(Generic[BatchT]):
             self._reach(self.place.keep_up)
 
     def _wait(self, done: int, rest: float) -> None:
-        """Rest, until so many items are due at the rate, or the time is up."""
+        """Rest until the rate allows this many items, or the time is up."""
         wait = max(rest, 0.0 if self.rate is None else done / self.rate - self.elapsed)
         time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self.elapsed)))
 

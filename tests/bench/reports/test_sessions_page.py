@@ -16,7 +16,7 @@ from limpet_bench.reports.sessions import age_rows, render_sessions_report, sess
 from limpet_bench.sessions.plans import disjoint
 from limpet_bench.sessions.results import SessionsResults
 
-from ...reports.pages import Page, misspelt_numbers, terms
+from ...reports.pages import Page, assert_follows_the_scheme, assert_self_contained, misspelt_numbers, terms
 
 
 def rendered(found: SimpleNamespace, document: dict[str, Any] | None = None) -> str:
@@ -50,22 +50,11 @@ def test_every_measured_number_is_written_on_the_page(nine_learners: SimpleNames
 
 
 def test_the_page_is_sound_and_self_contained(page: str) -> None:
-    read = Page(page)
-    assert page.lstrip().startswith("<!DOCTYPE html>") and read.tags[:2] == ["html", "head"]
-    assert not {"script", "link", "iframe", "img"} & set(read.tags)
-    assert read.addresses == []
-    assert "@import" not in page and "@font-face" not in page and "url(" not in page
-    assert page.replace("http://www.w3.org/2000/svg", "").count("://") == 0
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
+    assert_self_contained(page)
 
 
 def test_the_page_follows_the_scheme_of_the_reader_and_prints(page: str) -> None:
-    style = page.partition("<style>")[2].partition("</style>")[0]
-    for query in ("prefers-color-scheme:dark", "media print", "max-width:640px"):
-        assert query in style
-    used = set(re.findall(r"var\((--[a-z-]+)\)", style))
-    assert used <= set(re.findall(r"(--[a-z-]+):", style))
+    assert_follows_the_scheme(page)
 
 
 def test_parts_come_in_the_order_of_interest(page: str) -> None:

@@ -92,7 +92,7 @@ class ChromaCollection:
         return declared_similarity(self, vector, {space_of(self._described)}, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, in the order of their first writing."""
+        """Yield record batches of at most ``rows`` rows, with these columns, in the order of their first writing."""
         return sampled(self, columns, lambda names: self._paged(names, rows))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
