@@ -124,3 +124,10 @@ def test_the_twin_counts_a_batch_that_a_crash_took() -> None:
     twin.feed(["begin", {"kind": "backfill"}])
     twin.feed(["embed", "g2", ["a", "b"], 3])
     assert (twin.lost, twin.repeated()) == (2, 2)
+
+
+def test_the_twin_knows_the_index_that_came_to_light_after_a_batch() -> None:
+    twin = filled_twin(["begin", {"kind": "backfill"}], ["embed", "g2", ["a", "b"], 3], ["died", 4])
+    twin.feed(["begin", {"kind": "upsert", "items": [["a", 2, ["g1"]]], "contents": 2}])
+    twin.feed(["ghost"])
+    assert (twin.sequence, twin.events[-2:], twin.items["a"].version) == (5, ["backfill", "index"], 2)

@@ -103,13 +103,11 @@ class Twin:
         SQLite may have in its log what that one was about to commit, unseen by the others; it comes to light if nobody
         commits before all of them are gone.
         """
-        ghost = None
-        if found == self.sequence:
-            ghost = deepcopy(self)
-            with suppress(Violation):
-                ghost.settle(found + 1)
+        ghost = deepcopy(self)
+        with suppress(Violation):
+            ghost.settle(found + 1)
         self.settle(found)
-        self.ghost = ghost if ghost is not None and ghost.sequence > found else None
+        self.ghost = ghost if ghost.sequence > found else None
 
     def _done(self, result: Any) -> None:
         op = self.doing.pop()
