@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,10 @@ from crash.applications import (
 )
 from crash.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import CollectionLedger
-from limpet.attached.collections.opening import current, everywhere, open_attachment, start
+from limpet.attached.collections.opening import current, everywhere, open_attachment, read_place, start
 from limpet.engines.chroma.service import Service
 from limpet.engines.sides import ModelSide
-from limpet.errors import UpgradeStateError
+from limpet.errors import GalleryError, UpgradeStateError
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import CallableVectors
@@ -369,6 +370,34 @@ def test_everywhere_names_both_sides_and_what_is_written_last(application: Any) 
     it.cancel()
     assert everywhere(application.url) == (old,)
     it.close()
+
+
+def test_collections_of_one_name_in_two_databases_are_two(tmp_path: Path) -> None:
+    ledger, server = str(tmp_path / "ledger.db"), chroma_server.shared().url
+    one = ChromaApplication(server, ledger)
+    two = ChromaApplication(server, ledger, f"other_{uuid.uuid4().hex[:8]}", one.name)
+    one.write(1, "first", "old")
+    two.write(1, "second", "old")
+    with one.start() as it:
+        it.declare_writes("new", one.source("new", it))
+    with pytest.raises(GalleryError, match="no attachment"):
+        current(two.url)
+    with two.start() as it:
+        assert it.number == 2 and it.state.writes == "old"
+    assert (one.side(), two.side()) == ("new", "old")
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize(("said", "same"), [
+    ("chroma://h:8000/items?database=default_database", True), ("chroma://h:8000/items?tenant=default_tenant", True),
+    ("chroma://h:8000/items?database=b", False), ("chroma://h:8000/items?tenant=b", False),
+    ("milvus://h:8000/items?database=default", True), ("milvus://h:8000/items?database=b", False),
+    ("qdrant://h:8000/items?https=true", True),
+])  # fmt: skip
+def test_the_database_and_the_tenant_say_which_collection_is_meant(said: str, same: bool) -> None:
+    plain = read_place(f"{said.partition('?')[0]}?ledger=l.db").source
+    assert (read_place(f"{said}&ledger=l.db").source == plain) == same
 
 
 WRITES = {

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import chromadb
+import httpx
 import numpy as np
 from chromadb.config import Settings
 from pymilvus import DataType, MilvusClient
@@ -209,17 +210,21 @@ class ChromaApplication(_Collections):
     Args:
         place: ``chroma://HOST:PORT``.
         ledger: Of attachments.
+        database: Of the server, which is made if it is another than Chroma's own.
+        name: Of the collection; one of its own if left out.
     """
 
-    def __init__(self, place: str, ledger: str) -> None:
+    def __init__(self, place: str, ledger: str, database: str = chromadb.DEFAULT_DATABASE, name: str = "") -> None:
         super().__init__()
-        self.name = f"items_{uuid.uuid4().hex[:8]}"
-        self.client = chroma_client(place)
+        self.name = name or f"items_{uuid.uuid4().hex[:8]}"
+        if database != chromadb.DEFAULT_DATABASE:
+            httpx.post(f"http{place[6:]}/api/v2/tenants/default_tenant/databases", json={"name": database})
+        self.client = chroma_client(place, database)
         self.client.create_collection(
             self.name, embedding_function=None, configuration={"hnsw": {"space": "cosine", "max_neighbors": 8}}
         )
         self.first = Target(self.name)
-        self.url = f"{place}/{self.name}?ledger={ledger}"
+        self.url = f"{place}/{self.name}?ledger={ledger}&database={database}"
 
     def _collection(self, target: Target) -> Any:
         return self.client.get_collection(target.collection, embedding_function=None)
@@ -246,10 +251,10 @@ class ChromaApplication(_Collections):
                 self.client.delete_collection(one.name)
 
 
-def chroma_client(place: str) -> Any:
+def chroma_client(place: str, database: str = chromadb.DEFAULT_DATABASE) -> Any:
     """Return Chroma's own client of a server, which tells nobody that it is used."""
-    parts = urlsplit(place)
-    return chromadb.HttpClient(str(parts.hostname), int(parts.port or 0), settings=Settings(anonymized_telemetry=False))
+    parts, quiet = urlsplit(place), Settings(anonymized_telemetry=False)
+    return chromadb.HttpClient(str(parts.hostname), int(parts.port or 0), settings=quiet, database=database)
 
 
 class PostgresApplication:

@@ -13,7 +13,9 @@ ENGINES: Registry[type[Engine]] = Registry(
         "milvus": "limpet.engines.milvus.collection:MilvusEngine",
         "chroma": "limpet.engines.chroma.collection:ChromaEngine",
     },
-    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
+    fits=lambda thing: (
+        isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "scopes", "sides", "scan"))
+    ),
     expected="a class that is a limpet.engines.collection.Engine",
 )
 """What upgrades collections, by the scheme of their URLs."""

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
@@ -27,7 +27,7 @@ write; ``beside`` is "vector" or "collection", in Qdrant.
 
 
 @dataclass(frozen=True)
-class _Place:
+class CollectionPlace:
     """A URL of an attached collection, taken apart."""
 
     address: Address
@@ -35,16 +35,25 @@ class _Place:
 
     @property
     def ledger(self) -> str:
+        """The file, or the URL of the database, that keeps the upgrade."""
         return self.said["ledger"]
 
     @property
     def source(self) -> str:
-        """The service or the folder, whatever collection of it is meant."""
-        parts = urlsplit(self.address.place)
-        return f"{parts.scheme}://{parts.netloc}" if parts.netloc else str(Path(self.address.place).resolve())
+        """The folder, or the database of the service, in which collections have different names."""
+        parts, said = urlsplit(self.address.place), self.address.options
+        if not parts.netloc:
+            return str(Path(self.address.place).resolve())
+        inside = {name: said.get(name, default) for name, default in ENGINES[self.address.scheme].scopes.items()}
+        return f"{parts.scheme}://{parts.netloc}{f'?{urlencode(inside)}' if inside else ''}"
 
 
-def _read(url: str) -> _Place:
+def read_place(url: str) -> CollectionPlace:
+    """Take the URL of an attached collection apart.
+
+    Raises:
+        ConfigError: It names no ledger, or holds a password, or is of another kind.
+    """
     address = read_address(url)
     if address.scheme not in ENGINES:
         raise ENGINES.unknown(address.scheme)
@@ -54,7 +63,7 @@ def _read(url: str) -> _Place:
     refuse(without_secrets(said["ledger"]) != said["ledger"], "The URL of the ledger holds a password.",
            "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
     options = {name: value for name, value in address.options.items() if name not in _OPTIONS}
-    return _Place(replace(address, options=options), said)
+    return CollectionPlace(replace(address, options=options), said)
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class _Preparation:
         new: The model that is to take over.
     """
 
-    def __init__(self, place: _Place, old: UpgradeModel, new: UpgradeModel) -> None:
+    def __init__(self, place: CollectionPlace, old: UpgradeModel, new: UpgradeModel) -> None:
         from limpet.engines.sources import open_source
 
         self.place, self.new, self.kind = place, new, ENGINES[place.address.scheme]
@@ -190,7 +199,7 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
         UpgradeStateError: The collection is attached already, for other models.
         StoreError: The service is out of reach, or refuses.
     """
-    place = _read(url)
+    place = read_place(url)
     it = _Preparation(place, old, new)
     ledger = CollectionLedger(place.ledger)
     try:
@@ -215,7 +224,7 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
 
 def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionPlan:
     """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
-    place = _read(url)
+    place = read_place(url)
     it = _Preparation(place, old, new)
     known, number = None, 1
     with suppress(NoLedgerError), closing(CollectionLedger(place.ledger, make=False)) as ledger:
@@ -262,7 +271,7 @@ def open_attachment(url: str) -> CollectionAttachment:
     Raises:
         GalleryError: There is none, or no ledger.
     """
-    place = _read(url)
+    place = read_place(url)
     ledger = CollectionLedger(place.ledger, make=False)
     try:
         entry = _entry_of(place, ledger)
@@ -278,13 +287,13 @@ def open_attachment(url: str) -> CollectionAttachment:
         raise
 
 
-def _named(place: _Place) -> str:
+def _named(place: CollectionPlace) -> str:
     from limpet.engines.services import collection_of
 
     return collection_of(place.address)
 
 
-def _entry_of(place: _Place, ledger: CollectionLedger) -> CollectionEntry | None:
+def _entry_of(place: CollectionPlace, ledger: CollectionLedger) -> CollectionEntry | None:
     """Return the last attachment of a collection."""
     name = _named(place)
     meant = [one for one in ledger.entries() if one.record.source == place.source
@@ -330,7 +339,7 @@ def everywhere(url: str) -> tuple[Target, ...]:
 
 def _found(url: str, for_: str) -> tuple[Target, CollectionEntry]:
     """Return what queries or writes are to name, and the attachment that says it."""
-    place = _read(url)
+    place = read_place(url)
     ledger = CollectionLedger(place.ledger, make=False)
     try:
         entry = _entry_of(place, ledger)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import ClassVar
 
 import numpy as np
 
 from limpet.engines.address import Address
-from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, URI, ChromaCollectionRecord, Record, connected
+from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, SCOPES, URI, ChromaCollectionRecord, Record, connected
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.promises import Promises
 from limpet.engines.schemaless import value_at
@@ -32,6 +32,7 @@ class ChromaEngine:
     """
 
     beside: ClassVar[Collection[str]] = ()
+    scopes: ClassVar[Mapping[str, str]] = SCOPES
     promises: ClassVar[Promises] = Promises.of_collections()
     shared = False
 

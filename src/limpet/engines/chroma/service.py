@@ -19,7 +19,9 @@ from limpet.engines.address import Address
 from limpet.engines.services import authority_of, flag
 from limpet.errors import LastingStoreError, StoreError, reason, unknown_name
 
-OPTIONS = ("https", "tenant", "database")
+SCOPES = {"tenant": "default_tenant", "database": "default_database"}
+"""Options of a URL that say where in a server a collection is, each with what is meant without it."""
+OPTIONS = ("https", *SCOPES)
 """What a URL may say besides what URLs of every kind may."""
 _READ, _WRITTEN = 16_384, 1_024
 """Rows of a request: a server's SQLite takes 32,766 ids in one, and a server 40 MiB."""
@@ -85,7 +87,7 @@ class Service:
         host, port = authority_of(address, 8000, _TOKEN)
         token = os.environ.get(_TOKEN)
         https = flag(address, "https", token is not None)
-        said = {name: quote(address.options.get(name, f"default_{name}"), safe="") for name in ("tenant", "database")}
+        said = {name: quote(address.options.get(name, default), safe="") for name, default in SCOPES.items()}
         self._place = f"Chroma at {address.name}"
         self._http = httpx.Client(
             base_url=f"http{'s' * https}://{host}:{port}/api/v2/tenants/{said['tenant']}/databases/{said['database']}",

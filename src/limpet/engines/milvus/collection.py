@@ -36,6 +36,7 @@ class MilvusEngine:
     """
 
     beside: ClassVar[Collection[str]] = ()
+    scopes: ClassVar[Mapping[str, str]] = {"database": "default"}
     promises: ClassVar[Promises] = Promises.of_collections()
     shared = False
 

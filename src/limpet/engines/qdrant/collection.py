@@ -46,6 +46,7 @@ class QdrantEngine:
     """
 
     beside: ClassVar[Collection[str]] = ("vector", "collection")
+    scopes: ClassVar[Mapping[str, str]] = {}
     promises: ClassVar[Promises] = Promises.of_collections()
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
