@@ -372,6 +372,8 @@ def test_steps_are_durable_where_the_database_waits_for_no_disk(shop: Shop) -> N
     try:
         for said in ("off", "local"):
             session.alone(f"SET synchronous_commit TO {said}")
-            assert session.read("SELECT current_setting('synchronous_commit')") == [("on" if said == "off" else said,)]
+            assert session.execute("SELECT current_setting('synchronous_commit')") == [
+                ("on" if said == "off" else said,)
+            ]
     finally:
         session.close()

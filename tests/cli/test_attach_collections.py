@@ -6,6 +6,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from crash import chroma_server
 from crash.applications import ChromaApplication, MilvusApplication, QdrantApplication, expected
 from crash.server import Server
 from crash.shop import vector
-from limpet.attached.collections.ledger import PostgresAttachmentDatabase
+from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import current, open_attachment, plan, start
 from limpet.cli import main
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError
@@ -238,22 +239,22 @@ def test_a_ledger_in_postgresql_is_read_as_it_is_now_at_any_isolation_level(post
     postgres_server.execute(f"CREATE DATABASE {name}")
     postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     try:
-        one, two = (PostgresAttachmentDatabase(postgres_server.url(name)) for _ in range(2))
-        one.execute("CREATE TABLE counted (number int)")
-        one.execute("INSERT INTO counted VALUES (0)")
+        with ThreadPoolExecutor() as pool:  # at once, also making it
+            one, two = pool.map(CollectionLedger, [postgres_server.url(name)] * 2)
+        one.database.execute("CREATE TABLE public.counted AS SELECT 0 AS number")
 
-        def count(database: PostgresAttachmentDatabase) -> None:
+        def count(ledger: CollectionLedger) -> None:
             for _ in range(20):
-                with database.transaction():
-                    [(number,)] = database.execute("SELECT number FROM counted")
-                    database.execute("UPDATE counted SET number = ?", [number + 1])
+                with ledger.transaction():
+                    [(number,)] = ledger.database.execute("SELECT number FROM public.counted")
+                    ledger.database.execute("UPDATE public.counted SET number = ?", [number + 1])
 
-        threads = [threading.Thread(target=count, args=[database]) for database in (one, two)]
+        threads = [threading.Thread(target=count, args=[ledger]) for ledger in (one, two)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert one.execute("SELECT number FROM counted") == [(40,)]
+        assert one.database.execute("SELECT number FROM public.counted") == [(40,)]
         one.close()
         two.close()
     finally:

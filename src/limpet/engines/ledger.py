@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.engines.checks import damaged
+from limpet.engines.database import Database
 from limpet.engines.filters import COLUMN_TYPES, Metadata
 from limpet.engines.planning import MOST_GENERATIONS, CommitPlan, check, planned, unknown_generation
 from limpet.engines.store import Changes, Commit, Committed, Document, Items, JournalEntry, Pointer, Vectors, digest_of
@@ -33,35 +34,14 @@ _TIME = "coalesce((SELECT time FROM journal WHERE journal.sequence = pointer.seq
 _TABLES = (
     "meta (name text PRIMARY KEY, value text NOT NULL)",
     "generations (name text PRIMARY KEY, bit bigint NOT NULL, width bigint NOT NULL, columns text NOT NULL)",
-    "items (id {text} PRIMARY KEY, version bigint NOT NULL, mask bigint NOT NULL, metadata text NOT NULL)",
+    "items (id {0.text} PRIMARY KEY, version bigint NOT NULL, mask bigint NOT NULL, metadata text NOT NULL)",
     "journal (sequence bigint PRIMARY KEY, time double precision NOT NULL, event text NOT NULL)",
     "pointer (one bigint PRIMARY KEY, sequence bigint NOT NULL, manifest text NOT NULL, held text NOT NULL, "
     "places text NOT NULL)",
     "queue (generation text NOT NULL, position bigint NOT NULL, id text NOT NULL, PRIMARY KEY (generation, position))",
     "traffic (id text PRIMARY KEY, retrieved bigint NOT NULL)",
-    "files (digest text PRIMARY KEY, content {bytes} NOT NULL)",
+    "files (digest text PRIMARY KEY, content {0.bytes} NOT NULL)",
 )
-
-
-class LedgerDatabase(Protocol):
-    """What the ledger needs of a connection. Statements have ``?`` for values."""
-
-    text_type: str
-    """Column type of texts that are ordered by their bytes."""
-    bytes_type: str
-    """Column type of bytes."""
-
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows."""
-
-    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for many rows of values."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing; durable on leaving it without an error."""
-
-    def among(self, column: str, ids: Sequence[str]) -> tuple[str, Any]:
-        """Return a condition that a column is one of these ids, with one ``?``, and the value for it."""
 
 
 class GalleryLedger:
@@ -71,7 +51,7 @@ class GalleryLedger:
         database: Where they are.
     """
 
-    def __init__(self, database: LedgerDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
 
     def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
@@ -82,9 +62,8 @@ class GalleryLedger:
             more: Statements that create what the store keeps beside it.
         """
         with self.database.transaction():
-            types = {"text": self.database.text_type, "bytes": self.database.bytes_type}
             for table in _TABLES:
-                self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(**types)}")
+                self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(self.database.dialect)}")
             for statement in more:
                 self.database.execute(statement)
             if not self.database.execute("SELECT one FROM pointer"):
@@ -191,7 +170,7 @@ class GalleryLedger:
 
     def _keep_files(self, changes: Changes) -> None:
         if changes.keep_files is not None:
-            clause, value = self.database.among("digest", list(changes.keep_files))
+            clause, value = self.database.dialect.among("digest", list(changes.keep_files))
             self.database.execute(f"DELETE FROM files WHERE NOT ({clause})", [value])
         for digest, content in changes.files.items():
             self.database.execute(
@@ -222,7 +201,7 @@ class GalleryLedger:
 
     def _counted(self, ids: Sequence[str]) -> Counter[frozenset[str]]:
         """Return how many of these items have vectors in exactly which generations."""
-        clause, value = self.database.among("id", ids)
+        clause, value = self.database.dialect.among("id", ids)
         rows = self.database.execute(f"SELECT mask, count(*) FROM items WHERE {clause} GROUP BY mask", [value])
         names = self.bits()
         return Counter({_names(mask, names): int(count) for mask, count in rows})
@@ -230,7 +209,7 @@ class GalleryLedger:
     def _remove_items(self, ids: Sequence[str], held: Counter[frozenset[str]]) -> None:
         if ids:
             held.subtract(self._counted(ids))
-            clause, value = self.database.among("id", ids)
+            clause, value = self.database.dialect.among("id", ids)
             self.database.execute(f"DELETE FROM items WHERE {clause}", [value])
 
     def _write_items(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
@@ -255,7 +234,7 @@ class GalleryLedger:
         if changes.fill is None or not plan.filled.any():
             return
         written, name = plan.append[-1], changes.fill.rows.generation  # the rows of a fill come last
-        clause, value = self.database.among("id", written.rows.ids)
+        clause, value = self.database.dialect.among("id", written.rows.ids)
         self.database.execute(f"UPDATE items SET mask = mask | ? WHERE {clause}", [self.bits()[name], value])
         for names, count in Counter(written.holding).items():
             held[names - {name}] -= count
@@ -275,7 +254,7 @@ class GalleryLedger:
         """Return the items among these ids that exist, in the order given."""
         if not len(ids):
             return _items([], {}, None)
-        clause, value = self.database.among("id", ids)
+        clause, value = self.database.dialect.among("id", ids)
         as_of = self._last()
         rows, bits = self._rows(clause, lambda bits: [value])
         by_id = {row[0]: row for row in rows}
@@ -323,14 +302,7 @@ class GalleryLedger:
 
     def journal(self, after: int) -> list[JournalEntry]:
         """Return the entries with a number above ``after``, in order."""
-        rows = self.database.execute(
-            "SELECT sequence, time, event FROM journal WHERE sequence > ? ORDER BY sequence", [after]
-        )
-        entries = []
-        for sequence, when, event in rows:
-            with reading(f"Entry {sequence!r:.60} of the journal"):
-                entries.append(JournalEntry(_whole(sequence), _moment(when), _event(event)))
-        return entries
+        return read_journal(self.database, "journal", "sequence > ?", after)
 
     def queue(self, generation: str) -> list[str] | None:
         """Return the order of a backfill, or None."""
@@ -360,6 +332,27 @@ class GalleryLedger:
         rows = self.database.execute("SELECT id, retrieved FROM traffic")
         with reading("The count of retrieved items"):
             return {_text(identifier): _whole(retrieved) for identifier, retrieved in rows}
+
+
+def read_journal(database: Database, table: str, condition: str, value: int) -> list[JournalEntry]:
+    """Return entries of the journal of a gallery, or of attachments, in order.
+
+    Args:
+        database: Which keeps it.
+        table: Its name.
+        condition: Which entries, in SQL, with one ``?``.
+        value: For that.
+
+    Raises:
+        StoreError: An entry is damaged.
+    """
+    entries = []
+    for sequence, when, event in database.execute(
+        f"SELECT sequence, time, event FROM {table} WHERE {condition} ORDER BY sequence", [value]
+    ):
+        with reading(f"Entry {sequence!r:.60} of the journal"):
+            entries.append(JournalEntry(_whole(sequence), _moment(when), _event(event)))
+    return entries
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl  # filelock keeps the handle, by which a removed file is noticed and the holder is written, to itself
-import json
 import os
 import shlex
 import socket
@@ -12,11 +11,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from filelock import FileLock
+
+from limpet.engines.database import SQLITE
 from limpet.engines.forks import alone, at_fork, unforked
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.support.disk import Disk, regular
@@ -46,7 +48,7 @@ class SqliteDatabase:
         disk: Told of every commit.
     """
 
-    text_type, bytes_type = "text", "blob"
+    dialect = SQLITE
 
     def __init__(self, path: Path | str, disk: Disk) -> None:
         self.path, self.disk = path, disk
@@ -284,9 +286,10 @@ class SqliteDatabase:
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
 
-    def among(self, column: str, ids: Sequence[str]) -> tuple[str, Any]:
-        """Return a condition that a column is one of these ids, and the value for it."""
-        return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(ids))
+    def exclusive(self, name: str) -> AbstractContextManager[object]:
+        """Let one process at a time be in such a block, whatever the name; a process that ends leaves it."""
+        # a soft lock would outlive a killed process
+        return FileLock(f"{self.path}.lock", poll_interval=0.01, fallback_to_soft=False)
 
     def close(self) -> None:
         """Close every connection; one in use is closed after its statement."""

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Protocol
 
@@ -290,7 +291,7 @@ class Hits:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One entry of the journal: what the commit of this number was.
+    """One entry of a journal: what a commit of a gallery was, or a step of an attachment.
 
     Args:
         sequence: Its number.
@@ -301,6 +302,10 @@ class JournalEntry:
     sequence: int
     time: float
     event: Document
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the event with "at", its moment in UTC as text."""
+        return {**self.event, "at": datetime.fromtimestamp(self.time, UTC).isoformat()}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Self, Unpack
 
 from limpet.engines.collection import IndexStatus
@@ -106,10 +105,7 @@ class GalleryUpgrade:
 
     def journal(self) -> Sequence[Mapping[str, object]]:
         """Return what was done, the last event last, with "at" as a moment in UTC."""
-        return [
-            {**entry.event, "at": datetime.fromtimestamp(entry.time, UTC).isoformat()}
-            for entry in self.gallery.store.journal()
-        ]
+        return [entry.to_dict() for entry in self.gallery.store.journal()]
 
     def close(self) -> None:
         """Let go of the gallery."""

@@ -139,7 +139,7 @@ class CollectionAttachment:
     @property
     def started(self) -> datetime:
         """When it began."""
-        return datetime.fromisoformat(self.entry.started)
+        return self.entry.started
 
     @property
     def texts(self) -> WithText:

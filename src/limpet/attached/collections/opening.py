@@ -203,13 +203,14 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
     it = _Preparation(place, old, new)
     ledger = CollectionLedger(place.ledger)
     try:
-        with ledger.database.transaction():
+        with ledger.transaction():
             known = it.known(ledger)
             if known is None:
                 record = it.record(len(ledger.entries()) + 1)
                 it.refuse(record)
-                known = ledger.add(record, {"kind": "start", "old": old.fingerprint, "new": new.fingerprint,
-                                            "compared": True})  # fmt: skip
+                number = ledger.add(record, {"kind": "start", "old": old.fingerprint, "new": new.fingerprint,
+                                             "compared": True})  # fmt: skip
+                known = ledger.entry(number)
         attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
     except BaseException:
         ledger.close()

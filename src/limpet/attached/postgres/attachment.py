@@ -131,7 +131,7 @@ def start(
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
             it.refuse()
-            entry = ledger.add(it.record, it.event)
+            entry = ledger.begin(it.record, it.event)
             if not aside:
                 outlast_vacuum(session, it.table.identifier, it.table.oid)
             for statement in it.table_statements(entry, it.table.identifier):
@@ -347,7 +347,7 @@ class PostgresAttachment:
             raise
         with self._session.transaction():
             entry = self._ledger.entry(self.number, lock=True)
-            self._ledger.step(entry, {"kind": "index", "built": [one.name for one in indexes]})
+            self._ledger.apply(entry, {"kind": "index", "built": [one.name for one in indexes]})
 
     def _remove_late_indexes(self, entry: TableEntry) -> None:
         """Remove indexes that were built while somebody else ended the upgrade, if that is so."""
@@ -448,7 +448,7 @@ class PostgresAttachment:
                     self._refuse_unbuilt(entry, layout)
                 statements = turn_statements(entry, layout.relation, side, writes)
                 self._session.rows("; ".join(statements))  # at once, since everybody waits
-                self._ledger.step(entry, {**event, "lacking": lacking})
+                self._ledger.apply(entry, {**event, "lacking": lacking})
                 return lacking, KeyBatch([], [])
 
         before: KeyBatch | None = None
@@ -517,7 +517,7 @@ class PostgresAttachment:
                 entry, layout = held(self._session, self.number)
                 for statement in turn_statements(entry, layout.relation, side, writes) if writes else []:
                     self._session.rows(statement)
-                self._ledger.step(entry, event)
+                self._ledger.apply(entry, event)
 
         self._session.patiently(attempt, attempts)
         self._put_back()
@@ -623,7 +623,7 @@ class PostgresAttachment:
                         to_do=f"say it with the step that changes the dimension: --writes {side} of swap or rollback.",
                     )
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                state = self._ledger.step(entry, {"kind": "writes", "writes": side})
+                state = self._ledger.apply(entry, {"kind": "writes", "writes": side})
                 if (owner := owner_of(self._session, entry.record.table.oid)) != entry.record.table.owner:
                     table = replace(entry.record.table, owner=owner)
                     self._ledger.describe(self.number, replace(entry.record, table=table))
@@ -749,7 +749,7 @@ class PostgresAttachment:
                 if renewed:
                     self._session.rows(restored_not_null(self._session, entry, layout.relation))
                     self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
-                self._ledger.step(entry, event)
+                self._ledger.apply(entry, event)
                 self._ledger.remove(self.number)
 
         with self._session.transaction():

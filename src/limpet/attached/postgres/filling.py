@@ -348,7 +348,7 @@ class TableFill(Fillable[KeyBatch]):
                 entry = self.ledger.entry(self.number, lock=True)
                 check_made(source, entry, self.side)
                 self.total = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
-                self.ledger.step(entry, {"kind": "backfill", "of": self.side, "lacking": self.total})
+                self.ledger.apply(entry, {"kind": "backfill", "of": self.side, "lacking": self.total})
                 self.generation = entry.state.fingerprint(self.side)
 
         self._patiently(begin)
@@ -456,7 +456,7 @@ class TableFill(Fillable[KeyBatch]):
         def end() -> None:
             with self.session.transaction():
                 entry = self.ledger.entry(self.number, lock=True)
-                self.ledger.step(entry, {"kind": "backfill", "of": self.side, "written": self.written,
+                self.ledger.apply(entry, {"kind": "backfill", "of": self.side, "written": self.written,
                                          "lacking": lacking, "missing": len(left_out.missing), "stopped": stopped,
                                          "without_text": len(left_out.without_text)})  # fmt: skip
 

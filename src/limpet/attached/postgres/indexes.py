@@ -243,7 +243,7 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
         if state == "missing" or (state == "invalid" and one.leaf):
             session.alone(one.statements()[0])
         for statement in one.attaching():
-            if not session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
+            if not session.execute("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
                 session.alone(statement)
     check()
 
@@ -253,7 +253,7 @@ def _adopt(session: Session, index: NewIndex) -> None:
 
     A partition has one index under that of its parent, so one of ours that is not there is dropped.
     """
-    made = session.read(
+    made = session.execute(
         "SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_inherits "
         "JOIN pg_index ON indexrelid = inhrelid JOIN pg_class ON pg_class.oid = inhrelid "
         "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE inhparent = to_regclass(%s) "
@@ -267,7 +267,7 @@ def _adopt(session: Session, index: NewIndex) -> None:
 
 def _state(session: Session, index: NewIndex) -> str:
     """Return how far an index is: missing, building, invalid or built."""
-    found = session.read(
+    found = session.execute(
         "SELECT indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = indexrelid) "
         "FROM pg_index WHERE indexrelid = to_regclass(%s)", [index.identifier],
     )  # fmt: skip

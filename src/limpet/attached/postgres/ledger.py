@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 
 from psycopg.errors import DuplicateSchema, UniqueViolation
 from pydantic import TypeAdapter
 
+from limpet.attached.ledger import AttachmentEntry, AttachmentLedger, written
 from limpet.attached.postgres.table import AttachedTable
-from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.attached.state import AttachmentEvent
+from limpet.engines.database import POSTGRES
 from limpet.engines.postgres.session import Session, literal, locked
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.upgrade.model import UpgradeModel
 
 SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
-_FORMAT_VERSION = 1
+_PREFIX = f"{SCHEMA}."
 
 _ACLS = {
     "SCHEMA": ("pg_namespace", "nsp", "n", "regnamespace"),
@@ -60,19 +60,22 @@ END
     return f"DO {literal(body)}"
 
 
-_PLACE = (  # a restored dump has another one, and its record numbers of another place
-    "concat_ws('/', (SELECT system_identifier FROM pg_control_system()), "
-    f"'{SCHEMA}.attachments'::regclass::oid, relation::oid)"
-)
+def _place(relation: str) -> str:
+    """Return where a table is: a restored dump has another one, and its record numbers of another place."""
+    server = "SELECT system_identifier FROM pg_control_system()"
+    return f"concat_ws('/', ({server}), '{SCHEMA}.attachments'::regclass::oid, {relation}::oid)"
 
+
+_HERE = _place("relation")
 _MODEL_OF = f"""
 SELECT CASE
-    WHEN place <> {_PLACE} THEN one.serving
-    WHEN (record ->> 'new_number')::int = 0 OR (record ->> 'model_number')::int <> 0 THEN one.serving
+    WHEN place <> {_HERE} OR (record ->> 'new_number')::int = 0 OR (record ->> 'model_number')::int <> 0
+        THEN state ->> CASE state ->> 'phase' WHEN 'swapped' THEN 'new' ELSE 'old' END
     WHEN (pg_identify_object_as_address('pg_class'::regclass, relation, (record ->> 'new_number')::int))
-        .object_names[3] = one.vector THEN state ->> 'new'
+        .object_names[3] = vector THEN state ->> 'new'
     ELSE state ->> 'old' END
-FROM {SCHEMA}.attachments AS one WHERE one.relation = $1 AND one.vector = $2
+FROM (SELECT relation, vector, place, record::json, state::json FROM {SCHEMA}.attachments) AS one
+WHERE one.relation = $1 AND one.vector = $2
 """
 # A STABLE function of an application reads rows as of the beginning of the calling statement, and columns by the names
 # that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row. Right
@@ -83,7 +86,7 @@ _RIGHTS = f"""
     closed(
         f"SCHEMA {SCHEMA}",
         *(f"TABLE {SCHEMA}.{name}" for name in ("format", "attachments", "journal")),
-        *(f"SEQUENCE {SCHEMA}.{name}_seq" for name in ("attachments_id", "journal_number")),
+        *(f"SEQUENCE {SCHEMA}.{name}_seq" for name in ("attachments_id", "journal_sequence")),
         f"FUNCTION {SCHEMA}.model_of(regclass, text)",
     )
 };
@@ -91,23 +94,18 @@ GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
 GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
 """
 
+_FURTHER = ", relation regclass NOT NULL, vector text NOT NULL, reached text[], place text NOT NULL, " \
+           "UNIQUE (relation, vector)"  # fmt: skip
+_OF_EVERY_LEDGER = ";\n".join(AttachmentLedger.statements(POSTGRES, _PREFIX, _FURTHER))
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
-CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
-INSERT INTO {SCHEMA}.format VALUES ({_FORMAT_VERSION});
-CREATE TABLE {SCHEMA}.attachments (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, relation regclass NOT NULL, vector text NOT NULL,
-    started timestamptz NOT NULL DEFAULT clock_timestamp(), record jsonb NOT NULL, state jsonb NOT NULL,
-    serving text NOT NULL, reached text[], place text NOT NULL, UNIQUE (relation, vector)
-);
-CREATE TABLE {SCHEMA}.journal (
-    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, attachment bigint NOT NULL,
-    at timestamptz NOT NULL DEFAULT clock_timestamp(), event jsonb NOT NULL
-);
+{_OF_EVERY_LEDGER};
 CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $${_MODEL_OF}$$;
 {_RIGHTS}"""
+CREATE = _TABLES.strip().removesuffix(";")
+"""What makes an empty ledger."""
 
 
 @dataclass(frozen=True)
@@ -156,39 +154,31 @@ class TableRecord:
 
 
 @dataclass(frozen=True)
-class TableEntry:
-    """An attachment as the ledger has it.
+class TableEntry(AttachmentEntry[TableRecord]):
+    """An attachment as the ledger has it; the table of its record is called as it is now.
 
     Args:
-        id: Its number.
-        record: What it is made of; its table is called as it is now.
-        state: Where it stands.
-        started: When it began.
         gone: Why there is no table of it, in words; empty where it is there.
         relation: The number under which the ledger has its table.
         restored: Whether its numbers are those of another database, from which the ledger was restored.
     """
 
-    id: int
-    record: TableRecord
-    state: AttachmentState
-    started: datetime
     gone: str = ""
     relation: int = 0
     restored: bool = False
 
 
-_RECORD, _STATE = TypeAdapter(TableRecord), TypeAdapter(AttachmentState)
-
-
-class TableLedger:
+class TableLedger(AttachmentLedger[TableRecord]):
     """The ledger of a database; every call but `is_there` belongs into a transaction.
 
     Args:
         session: To the database.
     """
 
+    records = TypeAdapter(TableRecord)
+
     def __init__(self, session: Session) -> None:
+        super().__init__(session, _PREFIX)
         self.session = session
 
     def is_there(self) -> bool:
@@ -225,22 +215,10 @@ class TableLedger:
                 to_do="let an administrator run this, or attach as that role.",
                 intact="Nothing was changed.",
             )
-        found = self.session.rows(f"SELECT version FROM {SCHEMA}.format")
-        if found != [(_FORMAT_VERSION,)]:
-            raise GalleryError(
-                f"The schema {SCHEMA} has the format version {', '.join(str(version) for (version,) in found)}.",
-                expected=f"{_FORMAT_VERSION}",
-                to_do="use the version of limpet that attached here.",
-                intact="Nothing was changed.",
-            )
+        self.check_format(f"The schema {SCHEMA}")
         if kept is not None:
             kept.add(SCHEMA)
         return True
-
-    @staticmethod
-    def statements() -> str:
-        """Return what makes an empty ledger."""
-        return _TABLES.strip().removesuffix(";")
 
     def lock(self) -> None:
         """Keep others from attaching during this transaction: lock the ledger, or create it if this role may.
@@ -252,7 +230,7 @@ class TableLedger:
             GalleryError: The schema is there, without a ledger.
         """
         if self.is_there():
-            self.session.rows(f"SELECT FROM {SCHEMA}.format FOR UPDATE")
+            super().lock()
             return
         [(there, may_create)] = self.session.rows(
             "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s), "
@@ -270,23 +248,17 @@ class TableLedger:
         if not may_create:
             return
         try:
-            self.session.rows(self.statements())
+            self.session.rows(CREATE)
         except StoreError as error:
             if isinstance(error.__cause__, (UniqueViolation, DuplicateSchema)):
                 raise locked() from error
             raise
 
-    def add(self, record: TableRecord, event: AttachmentEvent) -> TableEntry:
+    def begin(self, record: TableRecord, event: AttachmentEvent) -> TableEntry:
         """Add an attachment."""
-        state = advance(AttachmentState(), event)
-        [(number,)] = self.session.rows(
-            f"INSERT INTO {SCHEMA}.attachments (relation, vector, record, state, serving, place) SELECT relation, "
-            f"%s, %s::jsonb, %s::jsonb, %s, {_PLACE} FROM (SELECT %s::oid::regclass AS relation) AS one RETURNING id",
-            [record.table.vector.name, json.dumps(asdict(record)), json.dumps(asdict(state)),
-             state.fingerprint(state.serving), record.table.oid],
-        )  # fmt: skip
-        self.note(int(number), event)
-        return self.entry(int(number))
+        oid, name = record.table.oid, record.table.vector.name
+        further = {"relation": ("?::oid::regclass", oid), "vector": ("?", name), "place": (_place("?"), oid)}
+        return self.entry(self.add(record, event, **further))
 
     def renew_rights(self) -> None:
         """Give the rights on the ledger again, which a dump may have been restored without."""
@@ -294,11 +266,11 @@ class TableLedger:
 
     def describe(self, number: int, record: TableRecord) -> None:
         """Replace what an attachment is made of, in this database."""
-        self.session.rows(
-            f"UPDATE {SCHEMA}.attachments SET record = %s::jsonb, relation = %s::oid::regclass WHERE id = %s",
-            [json.dumps(asdict(record)), record.table.oid, number],
-        )
-        self.session.rows(f"UPDATE {SCHEMA}.attachments SET place = {_PLACE} WHERE id = %s", [number])
+        oid = record.table.oid
+        self.database.execute(
+            f"UPDATE {SCHEMA}.attachments SET record = ?, relation = ?::oid::regclass, place = {_place('?')} "
+            "WHERE id = ?", [written(record), oid, oid, number],
+        )  # fmt: skip
 
     def entry(self, number: int, *, lock: bool = False) -> TableEntry:
         """Return an attachment.
@@ -332,52 +304,22 @@ class TableLedger:
 
     def _entries(self, clause: str) -> list[TableEntry]:
         entries = []
-        for number, record, state, started, relation, here, schema, name in self.session.rows(
-            f"SELECT id, record, state, started, relation::oid, place = {_PLACE}, nspname, relname "
+        for relation, here, schema, name, *row in self.session.rows(
+            f"SELECT relation::oid, place = {_HERE}, nspname, relname, id, record, state, started "
             f"FROM {SCHEMA}.attachments LEFT JOIN pg_class ON pg_class.oid = relation "
             f"LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace {clause}"
         ):
-            made = _RECORD.validate_python(record)
-            called, gone = f"{made.table.schema}.{made.table.name}", ""
+            found = TableEntry(**vars(self.read(row)), relation=int(relation), restored=not here)
+            table = found.record.table
+            called, gone = f"{table.schema}.{table.name}", ""
             if not here:
                 gone = f"The ledger was restored from a dump, and not the table {called} with its triggers"
             elif name is None:
                 gone = f"The table {called} is gone"
             else:  # it may have another name by now
-                made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
-            entries.append(
-                TableEntry(int(number), made, _STATE.validate_python(state), started, gone, int(relation), not here)
-            )
+                table = replace(table, schema=str(schema), name=str(name))
+            entries.append(replace(found, record=replace(found.record, table=table), gone=gone))
         return entries
-
-    def step(self, entry: TableEntry, event: AttachmentEvent) -> AttachmentState:
-        """Apply an event, and write it down.
-
-        Raises:
-            UpgradeStateError: The step is not possible.
-        """
-        state = advance(entry.state, event)
-        self.session.rows(
-            f"UPDATE {SCHEMA}.attachments SET state = %s, serving = %s WHERE id = %s",
-            [json.dumps(asdict(state)), state.fingerprint(state.serving), entry.id],
-        )
-        self.note(entry.id, event)
-        return state
-
-    def note(self, number: int, event: AttachmentEvent) -> None:
-        """Write an event down."""
-        self.session.rows(
-            f"INSERT INTO {SCHEMA}.journal (attachment, event) VALUES (%s, %s)", [number, json.dumps(dict(event))]
-        )
-
-    def journal(self, number: int) -> list[AttachmentEvent]:
-        """Return what was done, the last event last."""
-        return [
-            {**event, "at": at.isoformat()}
-            for at, event in self.session.rows(
-                f"SELECT at, event FROM {SCHEMA}.journal WHERE attachment = %s ORDER BY number", [number]
-            )
-        ]
 
     def reached(self, number: int) -> list[str] | None:
         """Return the key up to which rows were handed out to be filled, and let nobody else take the next ones."""

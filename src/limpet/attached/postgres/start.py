@@ -11,7 +11,7 @@ from typing import get_args
 from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
-from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
+from limpet.attached.postgres.ledger import CREATE, SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.statements import turn_statements, turned
 from limpet.attached.postgres.table import (
@@ -329,7 +329,7 @@ def plan(
                              index=index)  # fmt: skip
             entry, ledger = it.entry(1), TableLedger(session)
             relation = it.table.identifier
-            begin = [] if ledger.is_there() else [ledger.statements()]
+            begin = [] if ledger.is_there() else [CREATE]
             steps = {"start": (*begin, *it.table_statements(entry, relation))}
             if not it.shared:
                 steps["index"] = tuple(

@@ -115,7 +115,7 @@ def queries_of(session: Session, entry: TableEntry, watch: float) -> tuple[list[
         entry: The attachment.
         watch: Seconds between two looks: only queries that are sent meanwhile are named; all when 0.
     """
-    found = session.read(
+    found = session.execute(
         "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
     )
@@ -126,13 +126,13 @@ def queries_of(session: Session, entry: TableEntry, watch: float) -> tuple[list[
         )
     [(schema, all_of_it)] = found
     if not all_of_it:
-        [(role,)] = session.read("SELECT quote_ident(current_user)")
+        [(role,)] = session.execute("SELECT quote_ident(current_user)")
         return [], f"This role sees no queries of others: GRANT pg_read_all_stats TO {role};"
     statement, name = _STATEMENTS.format(schema), entry.record.table.name.lower()
     try:
-        before = {key: calls for key, _, calls in session.read(statement, [name])} if watch else {}
+        before = {key: calls for key, _, calls in session.execute(statement, [name])} if watch else {}
         time.sleep(watch)
-        rows = session.read(statement, [name])
+        rows = session.execute(statement, [name])
     except StoreError as error:
         return [], f"pg_stat_statements does not answer ({error.given})"
     named = []

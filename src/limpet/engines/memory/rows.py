@@ -36,7 +36,7 @@ class StoredRows:
     def write(self, plan: CommitPlan) -> None:
         """Remove and add what a plan says; inside the transaction that records it."""
         for generation, ids in plan.remove.items():
-            clause, value = self.database.among("id", ids)
+            clause, value = self.database.dialect.among("id", ids)
             self.database.execute(f"DELETE FROM rows WHERE generation = ? AND {clause}", [generation, value])
         for part in plan.append:
             name, written = part.rows.generation, plan.sequence

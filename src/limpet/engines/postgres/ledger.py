@@ -18,6 +18,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
+from limpet.engines.database import POSTGRES
 from limpet.engines.forks import at_fork, unforked
 from limpet.engines.postgres.address import Connection, PostgresAddress
 from limpet.errors import LastingStoreError, StoreError
@@ -48,7 +49,7 @@ class PostgresDatabase:
         disk: Told of every commit.
     """
 
-    text_type, bytes_type = 'text COLLATE "C"', "bytea"
+    dialect = POSTGRES
 
     def __init__(self, address: PostgresAddress, disk: Disk) -> None:
         self.address, self.disk = address, disk
@@ -224,10 +225,6 @@ class PostgresDatabase:
                 f"The database '{self.address.url}' rolled back instead of committing.",
                 to_do="try again; nothing of this commit was written.",
             )
-
-    def among(self, column: str, ids: Sequence[str]) -> tuple[str, Any]:
-        """Return a condition that a column is one of these ids, and the value for it."""
-        return f"{column} = ANY(?)", list(ids)
 
     def close(self) -> None:
         """Close every connection; one in use is closed when it is given back."""

@@ -42,7 +42,7 @@ def create_table(database: PostgresDatabase, generation: NewGeneration) -> None:
     database.execute("SET LOCAL lock_timeout = '30s'")
     database.execute(f"DROP TABLE IF EXISTS {table}")
     database.execute(
-        f"CREATE TABLE {table} (id {database.text_type} PRIMARY KEY, version bigint NOT NULL, "
+        f"CREATE TABLE {table} (id {database.dialect.text} PRIMARY KEY, version bigint NOT NULL, "
         f"vector vector({int(generation.width)}) NOT NULL)"
     )
     if generation.width <= _WIDEST_INLINE:  # several times faster to read than from a place of their own

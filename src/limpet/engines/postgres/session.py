@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import Identifier, Literal
 from psycopg.types import TypeInfo
 
+from limpet.engines.database import POSTGRES
 from limpet.engines.postgres.address import Connection, PostgresAddress
 from limpet.engines.postgres.ledger import EXTENSION
 from limpet.errors import GalleryError, LastingStoreError, LockedError, StoreError, reason
@@ -51,6 +52,8 @@ class Session:
     Args:
         address: Of the database.
     """
+
+    dialect = POSTGRES
 
     def __init__(self, address: PostgresAddress) -> None:
         self.address = address
@@ -130,10 +133,32 @@ class Session:
                 self._pipeline.sync()
             return cursor.fetchall() if cursor.description else []
 
-    def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement in a transaction of its own."""
-        with self.transaction():
-            return self.rows(statement, values)
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement, with ``?`` for values, and return its rows: in a transaction of its own outside of one."""
+        with self._joined():
+            return self.rows(statement.replace("?", "%s") if values else statement, values)
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement, with ``?`` for values, for many rows of these; see `execute`."""
+        with self._joined(), self._translated(), self._opened().cursor() as cursor:
+            cursor.executemany(statement.replace("?", "%s").encode(), values)
+
+    @contextmanager
+    def _joined(self) -> Iterator[None]:
+        with self._lock, self.transaction() if self.kept is None else nullcontext():
+            yield
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        """Let one session at a time be in such a block of a name; one that ends leaves it.
+
+        The server has to know the session: no pooler that shares it may stand between.
+        """
+        self.execute("SELECT pg_advisory_lock(hashtextextended(?, 0))", [name])
+        try:
+            yield
+        finally:
+            self.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", [name])
 
     def count(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run one statement within a transaction and return how many rows it changed."""

@@ -152,7 +152,7 @@ class PgvectorStore(LedgerStore):
         if plan.remove:
             self._reached("pgvector.remove")
         for generation, ids in plan.remove.items():
-            clause, value = self.database.among("id", ids)
+            clause, value = self.database.dialect.among("id", ids)
             self.database.execute(f"DELETE FROM {table_of(generation)} WHERE {clause}", [value])
         for part in plan.append:
             self._reached("pgvector.append")

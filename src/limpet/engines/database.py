@@ -1,0 +1,81 @@
+"""A database that keeps a ledger: SQLite or PostgreSQL, by one protocol and what differs in their SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What differs in SQL.
+
+    Args:
+        text: Column type of texts that are ordered by their bytes.
+        bytes: Column type of bytes.
+        number: Definition of a primary key that the database counts up.
+        moment: Definition of a column of seconds since 1970 (UTC), which the clock of the database fills.
+        member: Condition that a column is one of some texts, with one ``?``.
+        members: Makes the value for it.
+        exists: Query that returns a row if there is a table of the name ``?``.
+        schema: Statements that make a schema ``{}`` where it is missing; none where names have none.
+        lock: End of a query that keeps others from changing the rows, within a transaction that does not do so itself.
+    """
+
+    text: str
+    bytes: str
+    number: str
+    moment: str
+    member: str
+    members: Callable[[list[str]], Any]
+    exists: str
+    schema: tuple[str, ...]
+    lock: str
+
+    def among(self, column: str, texts: Sequence[str]) -> tuple[str, Any]:
+        """Return a condition that a column is one of these texts, with one ``?``, and the value for it."""
+        return self.member.format(column), self.members(list(texts))
+
+
+SQLITE = Dialect(
+    text="text",
+    bytes="blob",
+    number="integer PRIMARY KEY AUTOINCREMENT",
+    moment="double precision NOT NULL DEFAULT ((julianday('now') - 2440587.5) * 86400.0)",
+    member="{} IN (SELECT value FROM json_each(?))",
+    members=json.dumps,
+    exists="SELECT 1 FROM sqlite_master WHERE name = ?",
+    schema=(),
+    lock="",
+)
+POSTGRES = Dialect(
+    text='text COLLATE "C"',
+    bytes="bytea",
+    number="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    moment="double precision NOT NULL DEFAULT extract(epoch FROM clock_timestamp())",
+    member="{} = ANY(?)",
+    members=list,
+    exists="SELECT 1 WHERE to_regclass(?) IS NOT NULL",
+    schema=("SELECT pg_advisory_xact_lock(hashtext('{0}'))", "CREATE SCHEMA IF NOT EXISTS {0}"),
+    lock=" FOR UPDATE",
+)
+
+
+class Database(Protocol):
+    """What a ledger needs of a connection. Statements have ``?`` for values."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What differs in SQL."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows of values."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing; durable on leaving it without an error."""
