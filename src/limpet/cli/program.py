@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Train an old and several new models on rendered characters and compare them."),
+    "examples copy": ("examples:copy", "Write the sample data of the tutorials to a folder."),
     "data": ("data:data", "List the known data sets, or explain one."),
     "data list": ("data:list_all", "List the known data sets."),
     "data describe": ("data:describe", "Count the images or texts and the classes of a data set."),
@@ -57,6 +58,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """By what people type: module and function, and what the help of the group says about it."""
 
 GROUPS: dict[str, str] = {
+    "examples": "Get sample data to try limpet on.",
     "embed": "Embed images or texts, or map stored embeddings to another space.",
     "gallery": "Create, fill and search a live gallery.",
     "upgrade": "Migrate a gallery, or your own table or collection, to a new model without downtime.",
