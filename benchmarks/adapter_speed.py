@@ -91,7 +91,7 @@ def as_sets(new: NDArray[np.float32], old: NDArray[np.float32], rows: int) -> di
 
     ids = StringArray.of([f"item{row}" for row in range(len(new))])
     both = {
-        name: EmbeddingSet(ids, vectors, f"declared:{name}", Hypersphere(vectors.shape[1]))
+        name: EmbeddingSet(vectors, ids, f"declared:{name}", Hypersphere(vectors.shape[1]))
         for name, vectors in (("old", old), ("new", new))
     }
     parts = {"": slice(0, rows), "_held_out": slice(rows, None)}

@@ -79,7 +79,7 @@ class Ready:
         self.made, self.fingerprint, self.space = made, NEW, Hypersphere(made.shape[1])
 
     def embed(self, ids: Any) -> EmbeddingSet:
-        return EmbeddingSet(StringArray.of(ids), self.made[[int(one) for one in ids]], self.fingerprint, self.space)
+        return EmbeddingSet(self.made[[int(one) for one in ids]], StringArray.of(ids), self.fingerprint, self.space)
 
 
 def filled(url: str, dim: int, rows: int, seconds: float, most: int | None = None) -> float:

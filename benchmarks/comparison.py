@@ -92,8 +92,8 @@ def train_and_evaluate(
         sides[name] = (searched if query is gallery else embed_images(release, query), searched)
     return {
         name: evaluate(
-            *sides["old"], *sides[name], independent_query=sides["independent"][0],
-            independent_gallery=sides["independent"][1], exclude_same_id=query is gallery, seed=seed, curve=False,
+            sides["old"], sides[name], independent=sides["independent"], exclude_same_id=query is gallery, seed=seed,
+            curve=False,
         ).to_dict()
         for name in methods
     }  # fmt: skip

@@ -53,7 +53,7 @@ def limpet_metrics(vectors: Vectors, labels: Labels) -> dict[str, float]:
     from limpet.geometry import Hypersphere
 
     ids = StringArray.of(map(str, range(len(labels))))
-    items = EmbeddingSet(ids, vectors, "declared:benchmark", Hypersphere(vectors.shape[1]), labels=labels)
+    items = EmbeddingSet(vectors, ids, "declared:benchmark", Hypersphere(vectors.shape[1]), labels=labels)
     found = rank_metrics(items, items, NAMES, exclude_same_id=True)
     return {name: float(values.mean()) for name, values in found.items()}
 

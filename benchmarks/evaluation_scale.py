@@ -107,7 +107,7 @@ def embedding_sets(query: Vectors, asked: Labels, gallery: Vectors, labels: Labe
 
     def built(vectors: Vectors, classes: Labels) -> EmbeddingSet:
         ids = StringArray.of(map(str, range(len(classes))))
-        return EmbeddingSet(ids, vectors, "declared:benchmark", Hypersphere(DIM), labels=classes)
+        return EmbeddingSet(vectors, ids, "declared:benchmark", Hypersphere(DIM), labels=classes)
 
     return built(query, asked), built(gallery, labels)
 

@@ -110,7 +110,7 @@ def _adapted(name: str, direction: str, seed: int, root: Path, work: Path) -> Up
 
 def reported(old: Any, new: Any, folder: Path, **options: Any) -> Path:
     """Measure the upgrade as `limpet evaluate` does, and return its results."""
-    found = evaluate(*old, *new, curve=False, metrics=("recall@1", "map"), **options)
+    found = evaluate(old, new, curve=False, metrics=("recall@1", "map"), **options)
     data = Data(name="gallery", description="", numbers={"gallery": len(old[1])})
     return EvaluationResults.of(title="Upgrade", data=data, models={}, evaluations={"new": found}).save(folder)
 

@@ -55,7 +55,7 @@ def images_and_predecessor(spec: EncoderSpec, items: int) -> tuple[ImageSet, Old
     names = [f"class {c}" for c in range(CLASSES)]
     images = ImageSet(ArrayImages(pixels), labels, names, [str(row) for row in range(items)])
     vectors = rng.normal(size=(CLASSES, DIM))[labels] + rng.normal(size=(items, DIM))
-    embeddings = EmbeddingSet(images.ids, vectors.astype(np.float32), "declared:old", Hypersphere(DIM),
+    embeddings = EmbeddingSet(vectors.astype(np.float32), images.ids, "declared:old", Hypersphere(DIM),
                               form="features", labels=labels, class_names=names)  # fmt: skip
     return images, OldModel(embeddings, names)
 

@@ -73,7 +73,7 @@ def write_old_embeddings(path: Path, classes: int, items: int, dim: int) -> None
     for rows in torch.split(torch.arange(items), 65_536):
         vectors[rows.numpy()] = around(centres[labels[rows]], ITEM_NOISE, generator).numpy()
     names = [f"class {c}" for c in range(len(centres))]
-    embeddings = EmbeddingSet([str(row) for row in range(items)], vectors, "declared:old", Hypersphere(dim),
+    embeddings = EmbeddingSet(vectors, [str(row) for row in range(items)], "declared:old", Hypersphere(dim),
                               form="features", labels=labels.numpy(), class_names=names)  # fmt: skip
     storage.save(embeddings, path)
 

@@ -110,7 +110,7 @@ def models(root: Path | None, work: Path, per_intent: int | None) -> Models:
     def wide(texts: TextSet) -> EmbeddingSet:
         one, another = by(OLD, texts), by(BESIDE, texts)
         both = np.concatenate([one.vectors, another.vectors], axis=1) / np.float32(np.sqrt(2))
-        return EmbeddingSet(one.ids, both, "declared:minilm-and-words", Hypersphere(both.shape[1]),
+        return EmbeddingSet(both, one.ids, "declared:minilm-and-words", Hypersphere(both.shape[1]),
                             labels=one.labels, class_names=one.class_names)  # fmt: skip
 
     recipe = head_recipe(len(fitted))
@@ -260,7 +260,7 @@ def measured(options: argparse.Namespace) -> Record:
 
     made = models(data_root(options.data_root), options.work, options.per_intent)
     tell("evaluate")
-    record = evaluate(made.query["old"], made.rows["old"], made.query["new"], made.rows["new"], mixing=0.01,
+    record = evaluate(*((made.query[name], made.rows[name]) for name in ("old", "new")), mixing=0.01,
                       metrics=("map", "recall@1"), curve=False)  # fmt: skip
     server = Server()
     try:

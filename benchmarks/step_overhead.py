@@ -90,7 +90,7 @@ class Problem:
         vectors += rng.standard_normal((items, space.dim), np.float32)
         if space.lengths_count:
             vectors = tangent_vectors(torch.from_numpy(vectors), space.clip_after(None)).numpy()
-        embeddings = EmbeddingSet([str(row) for row in range(items)], vectors, "declared:old", space,
+        embeddings = EmbeddingSet(vectors, [str(row) for row in range(items)], "declared:old", space,
                                   form="features", labels=labels, class_names=names)  # fmt: skip
         pixels = rng.integers(0, 256, (ITEMS, 3, 32, 32), dtype=np.uint8)
         shared = SelectedImages(ArrayImages(pixels), np.arange(items) % ITEMS)

@@ -64,8 +64,8 @@ def measured(vectors: Vectors, labels: NDArray[np.int64]) -> dict[str, float]:
     from limpet.geometry import Hypersphere
 
     items = EmbeddingSet(
-        [str(row) for row in range(len(labels))],
         vectors,
+        [str(row) for row in range(len(labels))],
         "declared:benchmark",
         Hypersphere(vectors.shape[1]),
         labels=labels,

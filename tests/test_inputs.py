@@ -71,14 +71,15 @@ def fitted() -> limpet.Adapter:
 
 CALLS: dict[str, Callable[[Any], object]] = {
     "EmbeddingSet vectors": lambda given: a_set(vectors=given),
+    "EmbeddingSet model": lambda given: limpet.EmbeddingSet(ROWS, model=given),
     "EmbeddingSet ids": lambda given: a_set(ids=given),
     "EmbeddingSet labels": lambda given: a_set(labels=given),
     "EmbeddingSet class_names": lambda given: a_set(class_names=given, labels=None),
     "EmbeddingSet columns": lambda given: a_set(columns={"price": given}),
     "EmbeddingSet space": lambda given: a_set(space=given),
     "EmbeddingSet fingerprint": lambda given: a_set(fingerprint=given),
-    "evaluate old_query": lambda given: limpet.evaluate(given, a_set(), a_set("new"), a_set("new"), resamples=10),
-    "evaluate new_gallery": lambda given: limpet.evaluate(a_set(), a_set(), a_set("new"), given, resamples=10),
+    "evaluate old": lambda given: limpet.evaluate(given, a_set("new"), resamples=10),
+    "evaluate new gallery": lambda given: limpet.evaluate((a_set(),) * 2, (a_set("new"), given), resamples=10),
     "adapt old": lambda given: limpet.adapt(given, a_set("new")),
     "adapt new": lambda given: limpet.adapt(a_set(), given),
     "Adapter.fit sets": lambda given: build_adapter("procrustes", {}).fit(given, a_set("new")),

@@ -39,7 +39,7 @@ class Ready:
         self._made = np.stack([vector("new", f"item {row}") for row in range(rows)])
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        return EmbeddingSet(StringArray.of(ids), self._made[list(map(int, ids))], self.fingerprint, self.space)
+        return EmbeddingSet(self._made[list(map(int, ids))], StringArray.of(ids), self.fingerprint, self.space)
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:

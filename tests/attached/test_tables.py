@@ -212,7 +212,7 @@ def test_an_adapter_maps_the_vectors_that_are_there(shop: Shop) -> None:
     shop.fill(60)
     texts = [f"item {row}" for row in range(60)]
     sides: dict[ModelSide, EmbeddingSet] = {
-        side: EmbeddingSet(StringArray.of(texts), np.stack([vector(side, text) for text in texts]),
+        side: EmbeddingSet(np.stack([vector(side, text) for text in texts]), StringArray.of(texts),
                            f"declared:{side}", Hypersphere(8), "document")
         for side in ("old", "new")
     }  # fmt: skip

@@ -112,7 +112,7 @@ def test_scores_are_those_of_the_models_themselves(build: Build, images: Path, t
     data = load_dataset(images, image_size=12, channels=1)
     old, new = (open_release(f"models.py:{name}") for name in ("old", "new"))
     sides = [embed_images(release, part) for release in (old, new) for part in (data.query, data.gallery)]
-    expected = evaluate(*sides, metrics=["map"], curve=False, resamples=50)
+    expected = evaluate(sides[:2], sides[2:], metrics=["map"], curve=False, resamples=50)
     assert row["map"]["self_old"] == pytest.approx(expected.self_old["map"])
     assert row["map"]["self_independent"] == pytest.approx(expected.self_new["map"])
     assert row["map"]["cross"] > expected.cross["map"] + 0.05  # without a head there is no link

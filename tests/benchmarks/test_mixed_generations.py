@@ -32,7 +32,7 @@ def embedded(name: str, part: str, vectors: Any, classes: int = 5) -> EmbeddingS
     rows = np.asarray(vectors, np.float32)
     ids = StringArray.of(f"{part}{row}" for row in range(len(rows)))
     labels = np.arange(len(rows)) % classes
-    return EmbeddingSet(ids, rows, f"declared:{name}", Hypersphere(rows.shape[1]), labels=labels)
+    return EmbeddingSet(rows, ids, f"declared:{name}", Hypersphere(rows.shape[1]), labels=labels)
 
 
 def drawn(seed: int, *, tied: bool, queries: int = 11, gallery: int = 30) -> tuple[Sides, Sides]:

@@ -255,7 +255,7 @@ def test_one_model_on_both_sides(fails: Fails, good: Path, tmp_path: Path) -> No
 def test_points_of_another_space(fails: Fails, good: Path, tmp_path: Path) -> None:
     new = storage.from_npz(good / "new.npz", fingerprint="declared:b")
     path = storage.save(
-        EmbeddingSet(new.ids, new.vectors, "declared:c", Lorentz(16, 1.0)), tmp_path / "new.safetensors"
+        EmbeddingSet(new.vectors, new.ids, "declared:c", Lorentz(16, 1.0)), tmp_path / "new.safetensors"
     )
     said = fails("adapt", "--old", good / "old.npz", "--new", path, "--out", tmp_path / "out")
     assert "The new embeddings are on the Lorentz space" in said and not (tmp_path / "out").exists()

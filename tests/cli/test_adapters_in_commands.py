@@ -103,7 +103,7 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
         assert ("upgrade curve was not measured" in said) == (curve is None)
     assert ("the notes beside the verdict say why" in page) == (curve is None) and "curve=True" not in page
     assert ("Upgrade curve of new" in page) == (curve is not None)
-    examples = choose_examples(measure(*old, *new, cross=cross, curve=False), *old, *new, cross=cross)
+    examples = choose_examples(measure(old, new, cross=cross, curve=False), *old, *new, cross=cross)
     assert page.count('<article class="example">') == len(examples) == 6
     for identifier in {found for example in examples for found in example.cross.ids}:
         assert f"({identifier})" in page

@@ -142,7 +142,7 @@ def test_a_head_is_given_the_model_that_it_was_trained_over(
     labels: dict[str, Any] = {"labels": np.arange(120) % 4, "class_names": list("abcd")}
     with np.load("products.npz") as content:
         vectors = content["vectors"] / np.linalg.norm(content["vectors"], axis=1, keepdims=True)
-    old = EmbeddingSet(new.ids, vectors, "declared:ada", Hypersphere(32), **labels)
+    old = EmbeddingSet(vectors, new.ids, "declared:ada", Hypersphere(32), **labels)
     experiment = Experiment(method="p2s", recipe=Recipe(epochs=1))
     train_head(old, new.replace(**labels), experiment, tmp_path / "head", frozen_model={"model": server.name})
     server.noise = 0.001

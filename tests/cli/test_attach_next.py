@@ -103,7 +103,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new = open_text_encoder("package:wordllama", truncate_dim=64, max_length=3).fingerprint
     old, made = (replace(items(name, noise, space), fingerprint=fingerprint)
                  for name, noise, fingerprint in (("old", 0.5, "declared:ours"), ("new", 0.25, new)))  # fmt: skip
-    found = evaluate(old, old, made, made, exclude_same_id=True, curve=False, resamples=200, mixing=0.01)
+    found = evaluate(old, made, curve=False, resamples=200, mixing=0.01)
     data = Data(name="items", description="", numbers={})
     return EvaluationResults.of(title="?", data=data, models={}, evaluations={"new": found}).save(
         tmp_path_factory.mktemp("report")

@@ -76,7 +76,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "nothing.npz").write_bytes(b"")
     for name, model in (("old", 1), ("new", 2)):
         fingerprint = f"release:{'ab'[model - 1] * 64}"
-        made = EmbeddingSet(IDS.tolist(), vectors(model), fingerprint, Hypersphere(DIM), labels=LABELS)
+        made = EmbeddingSet(vectors(model), IDS.tolist(), fingerprint, Hypersphere(DIM), labels=LABELS)
         storage.save(made, folder / f"{name}.safetensors")
         (folder / f"{name}_parts").mkdir()
         for part in range(2):

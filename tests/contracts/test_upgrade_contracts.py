@@ -50,7 +50,7 @@ class GalleryIndex:
 
     def _set(self, side: ModelSide, texts: dict[str, str]) -> EmbeddingSet:
         vectors = directions(side, list(texts.values()))
-        return EmbeddingSet(StringArray.of(texts), vectors, f"declared:{side}", Hypersphere(DIM), "document")
+        return EmbeddingSet(vectors, StringArray.of(texts), f"declared:{side}", Hypersphere(DIM), "document")
 
     def start(self) -> Upgrade:
         self.gallery.start("declared:new", Hypersphere(DIM))

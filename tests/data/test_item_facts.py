@@ -28,7 +28,7 @@ def test_a_row_of_a_table_is_what_people_know_of_an_item(tmp_path: Path) -> None
 def test_columns_of_embeddings_are_known_too_and_a_table_goes_first(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,camera\na,north\n")
     columns = {"camera": np.array([1, 2]), "price": np.array([0.5, 1.5])}
-    sets = [EmbeddingSet(["a", "b"], np.eye(2, dtype=np.float32), "declared:x", Hypersphere(2), columns=columns)]
+    sets = [EmbeddingSet(np.eye(2, dtype=np.float32), ["a", "b"], "declared:x", Hypersphere(2), columns=columns)]
     assert facts_of(None, None, sets)("a") == {"camera": "1", "price": "0.5"}
     assert facts_of(str(tmp_path / "t.csv"), None, sets)("a") == {"camera": "north", "price": "0.5"}
     assert facts_of(str(tmp_path / "t.csv"), None, sets)("b") == {"camera": "2", "price": "1.5"}

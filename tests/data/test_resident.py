@@ -72,7 +72,7 @@ def test_worker_processes_read_them(noted: NotedImages) -> None:
 
 def test_vectors_stay_what_they_are() -> None:
     vectors = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
-    items = VectorSet.of(EmbeddingSet([str(row) for row in range(20)], vectors, "declared:m", Hypersphere(4),
+    items = VectorSet.of(EmbeddingSet(vectors, [str(row) for row in range(20)], "declared:m", Hypersphere(4),
                                       labels=np.arange(20) % 3))  # fmt: skip
     np.testing.assert_array_equal(kept(items), vectors)
 

@@ -12,7 +12,7 @@ from limpet.geometry import Hypersphere
 def made(labels: list[int] | None = None, names: list[str] | None = None) -> EmbeddingSet:
     vectors = np.eye(4, dtype=np.float32)[[0, 1, 2]]
     found = None if labels is None else np.array(labels)
-    return EmbeddingSet(["x", "y", "z"], vectors, "declared:m", Hypersphere(4), labels=found, class_names=names)
+    return EmbeddingSet(vectors, ["x", "y", "z"], "declared:m", Hypersphere(4), labels=found, class_names=names)
 
 
 def test_unused_classes_are_dropped_and_the_others_keep_their_order() -> None:
@@ -44,7 +44,7 @@ def test_what_cannot_be_trained_on_is_refused() -> None:
 
 
 def test_items_without_a_class_follow_with_the_label_minus_one() -> None:
-    others = EmbeddingSet(["u", "v"], np.eye(4, dtype=np.float32)[[3, 0]], "declared:m", Hypersphere(4))
+    others = EmbeddingSet(np.eye(4, dtype=np.float32)[[3, 0]], ["u", "v"], "declared:m", Hypersphere(4))
     items = VectorSet.of(made([0, 1, 1], ["ape", "bee"]), others)
     assert items.labels.tolist() == [0, 1, 1, -1, -1] and list(items.ids) == ["x", "y", "z", "u", "v"]
     np.testing.assert_array_equal(items.read(np.array([4, 1])), np.eye(4, dtype=np.float32)[[0, 1]])

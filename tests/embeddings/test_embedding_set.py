@@ -145,3 +145,35 @@ def test_shown_ids_that_look_alike_differ(pair: tuple[str, str]) -> None:
     assert shown([other]).isprintable() and "\\u" in shown([other])
     error = DataError(f"'{composed}' and '{other}'.")
     assert f"'{composed}'" in str(error) and "\\u" in str(error)
+
+
+def test_vectors_and_a_name_of_their_model_make_a_set() -> None:
+    rows = np.eye(5, 3, dtype=np.float32) + 1
+    made = EmbeddingSet(rows, model="v1")
+    assert made.fingerprint == "declared:v1" and made.space == Hypersphere(3) and list(made.ids) == list("01234")
+    assert EmbeddingSet(rows, fingerprint="declared:v1").digest() == made.digest()
+
+
+@pytest.mark.parametrize("who", [{}, {"model": "v1", "fingerprint": "declared:v1"}, {"model": ""}])
+def test_a_set_has_one_model(who: dict[str, str]) -> None:
+    with pytest.raises(DataError, match="fingerprint"):
+        EmbeddingSet(np.ones((2, 3), np.float32), **who)
+
+
+def test_rows_are_indexed_as_those_of_an_array() -> None:
+    made = build(6)
+    for rows in (slice(1, 4), slice(None, None, -2), made.labels == 1, [3, 0], np.array([-1])):
+        part = made[rows]
+        np.testing.assert_array_equal(part.vectors, made.vectors[rows])
+        assert list(part.ids) == list(np.array(list(made.ids))[rows])
+        np.testing.assert_array_equal(part.columns["camera"], made.columns["camera"][rows])
+    for row in (0, np.int64(2)):
+        with pytest.raises(DataError, match=f"Row {row} alone"):
+            made[row]
+
+
+def test_an_array_of_a_set_is_its_vectors() -> None:
+    made = build()
+    assert np.shares_memory(np.asarray(made), made.vectors) and not np.shares_memory(np.array(made), made.vectors)
+    assert np.asarray(made, np.float64).dtype == np.float64
+    np.testing.assert_allclose(np.dot(made, np.ones(3)), made.vectors.sum(axis=1), rtol=1e-6)

@@ -71,6 +71,16 @@ def test_a_data_set_of_hugging_face() -> None:
         EmbeddingSet.from_dataset(datasets.DatasetDict(train=dataset), fingerprint="declared:m")
 
 
+@pytest.mark.parametrize("space", SPACES)
+def test_a_dataset_comes_back_as_the_set_that_it_was_made_of(space: str) -> None:
+    made = EmbeddingSet(
+        np.full((2, 3), 0.1, np.float32), ["a", "b"], model="m", space=SPACES[space], labels=["dog", "cat"]
+    )
+    dataset = made.to_dataset()
+    assert dataset.column_names == ["id", "vector", "label"] and dataset[1]["id"] == "b"
+    assert EmbeddingSet.from_dataset(dataset, fingerprint="declared:m", space=made.space).digest() == made.digest()
+
+
 def test_a_table_of_others_is_told_its_model_and_its_columns() -> None:
     frame = pd.DataFrame({"key": [7, 9], "emb": [[1.0, 0.0], [0.0, 2.0]], "kind": ["b", "a"], "price": [1.5, 2.5]})
     columns = {"id_column": "key", "vector_column": "emb", "label_column": "kind"}
@@ -119,7 +129,7 @@ def test_what_cannot_be_used_is_refused_in_words(table: object, told: dict[str, 
 
 
 def test_what_a_table_says_is_not_overruled() -> None:
-    made = EmbeddingSet(StringArray.of(["a"]), np.ones((1, 3), np.float32), "declared:a", Lorentz(3))
+    made = EmbeddingSet(np.ones((1, 3), np.float32), StringArray.of(["a"]), "declared:a", Lorentz(3))
     with pytest.raises(DataError, match="leave fingerprint out"):
         EmbeddingSet.from_arrow(made.to_arrow(), fingerprint="declared:b")
     with pytest.raises(SpaceMismatchError, match="leave space"):

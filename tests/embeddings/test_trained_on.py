@@ -20,7 +20,7 @@ def embedded(texts: list[str], ids: list[str] | None = None, *, contents: bool =
     vectors = np.random.default_rng(seed).normal(size=(len(texts), 4)).astype(np.float32)
     names = ids or [f"item {row}" for row in range(len(texts))]
     digests = digests_of_texts(texts) if contents else None
-    return EmbeddingSet(StringArray.of(names), vectors, "declared:m", Hypersphere(4), contents=digests)
+    return EmbeddingSet(vectors, StringArray.of(names), "declared:m", Hypersphere(4), contents=digests)
 
 
 def test_trained_on_finds_a_text_under_another_id() -> None:

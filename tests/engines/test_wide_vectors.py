@@ -30,7 +30,7 @@ def embeddings(width: int, rows: int = ROWS, *, first: int = 0) -> EmbeddingSet:
     points = rng.normal(size=(first + rows, 400))[first:] @ plane + 0.5 * rng.normal(size=(rows, width))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     ids = [f"i{first + number:05d}" for number in range(rows)]
-    return EmbeddingSet(ids, points.astype(np.float32), "declared:a", Hypersphere(width))  # type: ignore[arg-type]
+    return EmbeddingSet(points.astype(np.float32), ids, "declared:a", Hypersphere(width))  # type: ignore[arg-type]
 
 
 # How graphs are built; before the searches below, whose snapshots an index would wait for
@@ -81,7 +81,7 @@ class Embedder:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         rows = np.random.default_rng(0).normal(size=(len(ids), self.space.dim)).astype(np.float32)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        return EmbeddingSet(list(ids), rows, self.fingerprint, self.space)  # type: ignore[arg-type]
+        return EmbeddingSet(rows, list(ids), self.fingerprint, self.space)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_backfill_indexes_the_next_generation_where_an_index_leads_to_what_is_
     before, after = spaces
     with Gallery.create(postgres_url, fingerprint="declared:a", space=before) as gallery:
         items = Embedder(before).embed([f"i{row}" for row in range(40)])
-        gallery.add(EmbeddingSet(items.ids, items.vectors, "declared:a", before))
+        gallery.add(EmbeddingSet(items.vectors, items.ids, "declared:a", before))
         gallery.index()
         gallery.start("declared:b", after)
         assert gallery.backfill(Embedder(after)).lacking == 0
@@ -177,7 +177,7 @@ def test_what_an_index_holds_depends_on_width_and_space(
 )
 def test_spaces_without_an_index_say_so_and_are_searched_exactly(postgres_url: str, space: Space, words: str) -> None:
     points = np.random.default_rng(0).normal(size=(20, space.dim)).astype(np.float32) / np.float32(100)
-    items = EmbeddingSet([f"i{row}" for row in range(20)], points, "declared:a", space)  # type: ignore[arg-type]
+    items = EmbeddingSet(points, [f"i{row}" for row in range(20)], "declared:a", space)  # type: ignore[arg-type]
     with Gallery.create(postgres_url, fingerprint="declared:a", space=space) as gallery:
         gallery.add(items)
         with pytest.raises(GalleryError, match=words):

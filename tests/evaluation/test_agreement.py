@@ -137,7 +137,7 @@ DRAWS = Draws(resamples=300, level=0.9, seed=4)
 
 def test_every_number_of_the_record_is_that_of_its_own_function(sides: list[EmbeddingSet]) -> None:
     old, new = (sides[0], sides[1]), (sides[2], sides[3])
-    found = agreement_of(matched(old, new, (None, None)), draws=DRAWS)
+    found = agreement_of(matched(old, new), draws=DRAWS)
     assert (found.k, found.persistence, found.queries) == (10, 0.9, 60)
     today = top_k(*old, 10).rows
     for system, pair in (("cross", (sides[2], sides[1])), ("self_new", new)):
@@ -151,19 +151,19 @@ def test_items_are_matched_by_id(sides: list[EmbeddingSet]) -> None:
     old, new = (sides[0], sides[1]), (sides[2], sides[3])
     order = np.random.default_rng(6).permutation(80)
     shuffled = (sides[2], sides[3].select(order))
-    straight, other = (agreement_of(matched(old, pair, (None, None)), draws=DRAWS) for pair in (new, shuffled))
+    straight, other = (agreement_of(matched(old, pair), draws=DRAWS) for pair in (new, shuffled))
     assert straight == other
 
 
 def test_ignored_items_and_small_galleries(sides: list[EmbeddingSet]) -> None:
     gallery_old, gallery_new = (side.select(slice(0, 4)) for side in (sides[1], sides[3]))
-    models = matched((sides[0], gallery_old), (sides[2], gallery_new), (None, None))
+    models = matched((sides[0], gallery_old), (sides[2], gallery_new))
     found = agreement_of(models, draws=DRAWS)
     assert found.k == 4
     assert found.cross.overlap.mean == 1.0
     everything = [[0, 1, 2, 3]] * 5 + [[]] * 55
     assert agreement_of(models, ignore=everything, draws=DRAWS).queries == 55
-    own = matched((sides[1], sides[1]), (sides[3], sides[3]), (None, None))
+    own = matched((sides[1], sides[1]), (sides[3], sides[3]))
     apart, among = (agreement_of(own, exclude_same_id=flag, draws=DRAWS) for flag in (True, False))
     assert apart.cross.first_changed.mean > among.cross.first_changed.mean
 

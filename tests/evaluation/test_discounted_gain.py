@@ -19,7 +19,7 @@ from limpet.geometry import Hypersphere
 def embedded(vectors: np.ndarray, model: str = "declared:one", letter: str = "g") -> EmbeddingSet:
     ids = StringArray.of(f"{letter}{row}" for row in range(len(vectors)))
     space = Hypersphere(vectors.shape[1])
-    return EmbeddingSet(ids, vectors.astype(np.float32), model, space, labels=np.arange(len(vectors)) % 3)
+    return EmbeddingSet(vectors.astype(np.float32), ids, model, space, labels=np.arange(len(vectors)) % 3)
 
 
 def test_by_hand() -> None:

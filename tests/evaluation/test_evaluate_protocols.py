@@ -22,7 +22,7 @@ def embedded(side: str, noise: float, model: str, *, labelled: bool = True) -> E
     centres = np.random.default_rng(0).normal(size=(CLASSES, 16))
     vectors = (centres[labels] + noise * rng.normal(size=(count, 16))).astype(np.float32)
     ids = StringArray.of(f"{side}{row}" for row in range(count))
-    return EmbeddingSet(ids, vectors, f"declared:{model}", Hypersphere(16), labels=labels if labelled else None)
+    return EmbeddingSet(vectors, ids, f"declared:{model}", Hypersphere(16), labels=labels if labelled else None)
 
 
 def measured(protocol: Protocol | None, *, labelled: bool = True, **options: Any) -> Any:
@@ -30,7 +30,7 @@ def measured(protocol: Protocol | None, *, labelled: bool = True, **options: Any
         [embedded(side, noise, model, labelled=labelled) for side in ("query", "gallery")]
         for model, noise in (("old", 2.0), ("new", 0.7))
     )
-    return evaluate(*old, *new, protocol=protocol, resamples=200, **options)
+    return evaluate(old, new, protocol=protocol, resamples=200, **options)
 
 
 def by_class() -> RelevancePairs:

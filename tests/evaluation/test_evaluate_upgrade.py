@@ -39,13 +39,17 @@ def items(noise: float, name: str, seed: int, *, classes: int = CLASSES, shift: 
 
 
 OLD, NEW, INDEPENDENT = items(0.6, "old", 0), items(0.3, "new", 1), items(0.28, "independent", 2)
-QUICK: dict[str, Any] = {"exclude_same_id": True, "resamples": 200}
+QUICK: dict[str, Any] = {"resamples": 200}
+
+
+PAIRS: dict[str, Any] = {
+    "old": (OLD, OLD), "new": (NEW, NEW), "independent": (INDEPENDENT, INDEPENDENT), "exclude_same_id": True,
+}  # fmt: skip
+"""The same items as queries and as a gallery of their own."""
 
 
 def run(**changes: Any) -> Evaluation:
-    sides = {"old_query": OLD, "old_gallery": OLD, "new_query": NEW, "new_gallery": NEW}
-    third = {"independent_query": INDEPENDENT, "independent_gallery": INDEPENDENT}
-    return evaluate(**{**sides, **third, **QUICK, **changes})
+    return evaluate(**{"old": OLD, "new": NEW, "independent": INDEPENDENT, **QUICK, **changes})
 
 
 def test_every_number_is_the_one_of_its_own_function() -> None:
@@ -111,8 +115,20 @@ def test_the_record_is_plain_json() -> None:
     assert plain["fingerprints"]["old"] == {"fingerprint": "declared:old", "declared": True}
 
 
+def test_one_set_of_each_model_is_a_pair_of_the_same_items_that_do_not_find_themselves() -> None:
+    assert run(curve=False) == run(**PAIRS, curve=False) != run(exclude_same_id=False, curve=False)
+    assert run(curve=False).protocol.options["leave_one_out"]
+    assert not run(**{**PAIRS, "exclude_same_id": None}, curve=False).protocol.options["leave_one_out"]
+
+
+@pytest.mark.parametrize("sides", [{"new": (NEW, NEW)}, {"independent": (NEW, NEW)}, {"old": (OLD,), "new": (NEW,)}])
+def test_a_pair_beside_one_set_is_refused(sides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="pair"):
+        run(**sides)
+
+
 def test_without_an_independent_model_its_numbers_are_null() -> None:
-    plain = run(independent_query=None, independent_gallery=None, curve=False).to_dict()
+    plain = run(independent=None, curve=False).to_dict()
     assert plain["self_independent"] is None
     assert plain["cross_independent"] is None
     assert plain["p_comp"]["sigmoid"]["map"] is None
@@ -120,13 +136,11 @@ def test_without_an_independent_model_its_numbers_are_null() -> None:
     assert plain["interval"]["map"]["self_new_minus_self_independent"] is None
     assert plain["fingerprints"]["independent"] is None
     assert plain["upgrade_curve"] is None
-    with pytest.raises(ConfigError, match="independent model has no gallery"):
-        run(independent_gallery=None)
 
 
 def test_an_independent_model_that_is_no_better_gives_null() -> None:
     worse = items(2.0, "worse", 5)
-    found = run(independent_query=worse, independent_gallery=worse, curve=False)
+    found = run(independent=worse, curve=False)
     assert found.p("p_comp") is None and found.p("p_score", "sigmoid") is None and found.p("p_up") is not None
     old, independent = found.self_old["map"], found.self_independent["map"]
     assert found.undefined is not None and found.undefined["map"] == {
@@ -141,14 +155,14 @@ def test_verdicts_follow_the_gate() -> None:
     assert 0 < low < high
     assert better.verdict == "compatible"
     turned = NEW.replace(vectors=-NEW.vectors)
-    assert run(new_query=turned, new_gallery=turned, curve=False).verdict == "not compatible"
+    assert run(new=turned, curve=False).verdict == "not compatible"
     noise = np.random.default_rng(7).normal(size=OLD.vectors.shape).astype(np.float32)
     alike = OLD.replace(vectors=OLD.vectors + np.float32(0.05) * noise, fingerprint="declared:alike")
-    unsure = run(new_query=alike, new_gallery=alike, curve=False)
+    unsure = run(new=alike, curve=False)
     low, high = unsure.interval["map"]["cross_minus_self_old"]
     assert low < 0 < high
     assert unsure.verdict == "inconclusive"
-    point = run(new_query=alike, new_gallery=alike, curve=False, gate="point")
+    point = run(new=alike, curve=False, gate="point")
     assert point.verdict == ("compatible" if point.compatible["map"] else "not compatible")
 
 
@@ -164,14 +178,11 @@ def twins() -> dict[str, EmbeddingSet]:
         EmbeddingSet(vectors=found.astype(np.float32), fingerprint=f"declared:{name}", **common)
         for name, found in vectors.items()
     )
-    return {"old_query": old, "old_gallery": old, "new_query": new, "new_gallery": new, **NO_THIRD}
-
-
-NO_THIRD: dict[str, Any] = {"independent_query": None, "independent_gallery": None}
+    return {"old": old, "new": new}
 
 
 def test_better_by_the_gate_and_clearly_worse_at_the_first_hit_is_mixed() -> None:
-    found = run(**twins(), curve=False)
+    found = run(**twins(), independent=None, curve=False)
     assert found.cross is not None and found.self_old is not None and found.interval is not None
     assert found.cross["map"] > found.self_old["map"] and found.cross["recall@1"] < found.self_old["recall@1"]
     assert found.interval["recall@1"]["cross_minus_self_old"][1] < 0 < found.interval["map"]["cross_minus_self_old"][0]
@@ -180,8 +191,7 @@ def test_better_by_the_gate_and_clearly_worse_at_the_first_hit_is_mixed() -> Non
 
 
 def test_a_chain_guards_the_first_hit() -> None:
-    found = twins()
-    chain = {name: (found[f"{name}_query"], found[f"{name}_gallery"]) for name in ("old", "new")}
+    chain = {name: (made, made) for name, made in twins().items()}
     alone = ByLabel(leave_one_out=True)
 
     def of(**options: Any) -> ChainResults:
@@ -204,23 +214,27 @@ def test_a_chain_guards_the_first_hit() -> None:
 
 
 def test_the_first_hit_is_guarded_where_it_was_not_asked_for() -> None:
-    found = run(**twins(), curve=False, metrics=("map",))
+    found = run(**twins(), independent=None, curve=False, metrics=("map",))
     assert (found.verdict, found.guards, found.worse) == ("mixed", ("recall@1",), ("recall@1",))
     assert found.protocol.metrics == ["map", "recall@1"]
 
 
 def test_what_is_clearly_worse_and_not_guarded_is_told() -> None:
-    free = run(**twins(), curve=False, guards=())
+    free = run(**twins(), independent=None, curve=False, guards=())
     assert free.verdict == "compatible" and free.worse == ()
     _, first, *_ = finding("new", free).sentences
     assert first.startswith("Clearly worse, and not guarded: recall@1 ")
-    assert finding("new", run(**twins(), curve=False)).sentences[1].startswith("Clearly worse: recall@1 ")
+    assert (
+        finding("new", run(**twins(), independent=None, curve=False))
+        .sentences[1]
+        .startswith("Clearly worse: recall@1 ")
+    )
 
 
 def test_a_tie_is_told_as_one() -> None:
     """The same vectors by another name: nothing is lost by the swap, and nothing won."""
     renamed = OLD.replace(fingerprint="declared:renamed")
-    found = run(new_query=renamed, new_gallery=renamed, curve=False, **NO_THIRD)
+    found = run(new=renamed, curve=False, independent=None)
     assert found.gain() == 0 and found.verdict == "not compatible"
     results = EvaluationResults.of(
         title="t", data=Data(name="d", description="", numbers={}), models={}, evaluations={"new": found}
@@ -231,14 +245,14 @@ def test_a_tie_is_told_as_one() -> None:
 
 
 def test_more_queries_are_not_advised_where_the_first_hit_is_clearly_worse() -> None:
-    unsure = run(**twins(), curve=False).model_copy(update={"verdict": "inconclusive"})
+    unsure = run(**twins(), independent=None, curve=False).model_copy(update={"verdict": "inconclusive"})
     assert finding("new", unsure).next_steps[0].startswith("Look at queries that lost a right first hit")
 
 
 def test_guards_are_chosen_or_none() -> None:
-    alone = run(**twins(), curve=False, guards=())
+    alone = run(**twins(), independent=None, curve=False, guards=())
     assert (alone.verdict, alone.guards, alone.worse) == ("compatible", (), ())
-    other = run(**twins(), curve=False, guards=("recall@10",))
+    other = run(**twins(), independent=None, curve=False, guards=("recall@10",))
     assert (other.verdict, other.guards) == ("compatible", ("recall@10",)) and "recall@10" in other.protocol.metrics
     with pytest.raises(ConfigError, match="Unknown metric 'recal@1'"):
         run(guards=("recal@1",))
@@ -246,23 +260,20 @@ def test_guards_are_chosen_or_none() -> None:
 
 @pytest.mark.parametrize("options", [{"guards": ("recall@1",)}, {"resample": "classes"}])
 def test_without_labels_nothing_is_guarded_or_drawn_by_class(options: dict[str, Any]) -> None:
-    bare = {name: side.replace(labels=None, class_names=None) for name, side in twins().items() if side is not None}
-    assert run(**bare, **NO_THIRD).verdict == "unlabelled"
+    bare = {name: side.replace(labels=None, class_names=None) for name, side in twins().items()}
+    assert run(**bare, independent=None).verdict == "unlabelled"
     with pytest.raises(ConfigError, match="nothing here says what is right"):
-        run(**bare, **NO_THIRD, **options)
+        run(**bare, independent=None, **options)
 
 
 def test_a_guard_does_not_make_what_is_undecided_compatible() -> None:
-    exchanged = {"old_query": "new_query", "new_query": "old_query", "old_gallery": "new_gallery",
-                 "new_gallery": "old_gallery"}  # fmt: skip
-    sides = twins()
-    found = run(**{**NO_THIRD, **{exchanged[name]: sides[name] for name in exchanged}}, curve=False)
+    found = run(old=twins()["new"], new=twins()["old"], independent=None, curve=False)
     assert found.verdict == "not compatible"
 
 
 def test_the_same_vectors_under_another_name_are_a_tie_and_not_compatible() -> None:
     same = OLD.replace(fingerprint="declared:renamed")
-    found = run(new_query=same, new_gallery=same, curve=False)
+    found = run(new=same, curve=False)
     assert found.interval["map"]["cross_minus_self_old"] == (0.0, 0.0)
     assert found.verdict == "not compatible"
     assert found.negative_flip_rate == {"cross": 0.0, "self_new": 0.0}
@@ -270,27 +281,27 @@ def test_the_same_vectors_under_another_name_are_a_tie_and_not_compatible() -> N
 
 def test_items_are_matched_by_id_in_any_order() -> None:
     order = np.random.default_rng(0).permutation(SIZE)
-    straight, shuffled = run(), run(new_query=NEW.select(order), independent_gallery=INDEPENDENT.select(order))
-    assert json.dumps(straight.to_dict()) == json.dumps(shuffled.to_dict())
+    shuffled = run(**PAIRS | {"new": (NEW[order], NEW), "independent": (INDEPENDENT, INDEPENDENT[order])})
+    assert json.dumps(run().to_dict()) == json.dumps(shuffled.to_dict())
     with pytest.raises(EmptyOverlapError, match="2 items of the old queries are not in the new queries: 'i88', 'i89'"):
-        run(new_query=NEW.select(slice(0, 88)))
+        run(**PAIRS | {"new": (NEW[:88], NEW)})
     with pytest.raises(EmptyOverlapError, match="items of the independent gallery are not in the old gallery"):
-        run(old_gallery=OLD.select(slice(0, 88)), new_gallery=NEW.select(slice(0, 88)))
+        run(**PAIRS | {"old": (OLD, OLD[:88]), "new": (NEW, NEW[:88])})
 
 
 def test_labels_may_come_with_any_set_but_must_agree() -> None:
     bare = OLD.replace(labels=None, class_names=None)
-    assert run(old_query=bare, old_gallery=bare, curve=False).self_old == run(curve=False).self_old
+    assert run(old=bare, curve=False).self_old == run(curve=False).self_old
     renumbered = NEW.replace(labels=CLASSES - 1 - NEW.labels, class_names=StringArray.of(list(NEW.class_names)[::-1]))
-    assert run(new_query=renumbered, new_gallery=renumbered, curve=False).cross == run(curve=False).cross
+    assert run(new=renumbered, curve=False).cross == run(curve=False).cross
     wrong = NEW.replace(labels=np.append(NEW.labels[1:], NEW.labels[:1]))
     with pytest.raises(DataError, match="90 items have different labels in two sets: 'i0', 'i1', 'i2'"):
-        run(new_query=wrong, curve=False)
+        run(**PAIRS | {"new": (wrong, NEW)}, curve=False)
 
 
 def test_without_labels_only_agreement_is_measured() -> None:
     old, new = (side.replace(labels=None, class_names=None) for side in (OLD, NEW))
-    found = evaluate(old, old, new, new, **QUICK)
+    found = evaluate(old, new, **QUICK)
     assert found.verdict == "unlabelled"
     assert found.cross is None
     before, after = (top_k(side, old, 10, exclude_same_id=True).rows for side in (old, new))
@@ -303,10 +314,11 @@ def test_without_labels_only_agreement_is_measured() -> None:
 
 def test_fingerprints_must_fit() -> None:
     with pytest.raises(DataError, match="same model"):
-        run(new_query=NEW.replace(fingerprint="declared:old"), new_gallery=NEW.replace(fingerprint="declared:old"))
-    for side in ("old_query", "new_gallery", "independent_query"):
-        with pytest.raises(DataError, match=f"{side.split('_')[0]} queries have the fingerprint"):
-            run(**{side: NEW.replace(fingerprint="declared:another")})
+        run(new=NEW.replace(fingerprint="declared:old"))
+    other = NEW.replace(fingerprint="declared:another")
+    for name, pair in (("old", (other, OLD)), ("new", (NEW, other)), ("independent", (other, INDEPENDENT))):
+        with pytest.raises(DataError, match=f"{name} queries have the fingerprint"):
+            run(**PAIRS | {name: pair})
 
 
 def test_other_dimensions_are_refused_with_what_to_do() -> None:
@@ -314,9 +326,9 @@ def test_other_dimensions_are_refused_with_what_to_do() -> None:
     with pytest.raises(
         SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*limpet adapt --old A.*--old RELEASE --dim 10"
     ):
-        run(new_query=flat, new_gallery=flat)
+        run(new=flat)
     third = INDEPENDENT.replace(vectors=INDEPENDENT.vectors[:, :9].copy(), space=Hypersphere(9))
-    found = run(independent_query=third, independent_gallery=third, curve=False)
+    found = run(independent=third, curve=False)
     assert found.cross_independent is None
     assert found.self_independent is not None
 
@@ -334,9 +346,8 @@ def test_options_reach_what_they_name() -> None:
     lonely = {
         name: side.replace(labels=np.append(0, side.labels[1:] % 8 + 1)) for name, side in (("o", OLD), ("n", NEW))
     }
-    sides = (lonely["o"], lonely["o"], lonely["n"], lonely["n"])
-    excluded = evaluate(*sides, exclude_same_id=True, resamples=50)
-    zero = evaluate(*sides, exclude_same_id=True, resamples=50, no_relevant="zero")
+    excluded = evaluate(lonely["o"], lonely["n"], resamples=50)
+    zero = evaluate(lonely["o"], lonely["n"], resamples=50, no_relevant="zero")
     assert excluded.protocol.queries_counted == SIZE - 1
     assert zero.cross["map"] == pytest.approx(excluded.cross["map"] * (SIZE - 1) / SIZE)
     assert zero.upgrade_curve.values["random"][0] == zero.cross["map"]

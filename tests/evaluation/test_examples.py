@@ -35,7 +35,7 @@ def upgrade(make_embeddings: Callable[..., EmbeddingSet]) -> SimpleNamespace:
         model("new", 120, "q", 1.0),
         model("new", 80, "g", 0.7),
     ]
-    return SimpleNamespace(sides=sides, evaluation=evaluate(*sides, resamples=50, curve=False))
+    return SimpleNamespace(sides=sides, evaluation=evaluate(sides[:2], sides[2:], resamples=50, curve=False))
 
 
 def chosen(upgrade: SimpleNamespace, **options: int) -> list[Example]:
@@ -107,7 +107,7 @@ def test_items_match_by_id_and_classes_by_name(upgrade: SimpleNamespace) -> None
 
 
 def test_without_recall_at_one_the_same_queries_are_found(upgrade: SimpleNamespace) -> None:
-    without = evaluate(*upgrade.sides, metrics=("map",), resamples=50, curve=False)
+    without = evaluate(upgrade.sides[:2], upgrade.sides[2:], metrics=("map",), resamples=50, curve=False)
     assert choose_examples(without, *upgrade.sides) == chosen(upgrade)
     unread = upgrade.evaluation.model_copy(update={"per_query": {}})
     assert choose_examples(unread, *upgrade.sides) == chosen(upgrade)
@@ -118,7 +118,7 @@ def test_queries_without_relevant_items_are_left_out(upgrade: SimpleNamespace) -
     kept = np.flatnonzero(old_gallery.labels >= 10)
     sides = [old_query, old_gallery.select(kept), new_query, new_gallery.select(kept)]
     for rule in ("exclude", "zero"):
-        evaluation = evaluate(*sides, no_relevant=rule, resamples=50, curve=False)
+        evaluation = evaluate(sides[:2], sides[2:], no_relevant=rule, resamples=50, curve=False)
         examples = choose_examples(evaluation, *sides, count=1000)
         assert len(examples) == np.count_nonzero(old_query.labels >= 10)
         assert all(int(example.label[1:]) >= 10 for example in examples)
@@ -126,7 +126,7 @@ def test_queries_without_relevant_items_are_left_out(upgrade: SimpleNamespace) -
 
 def test_leave_one_out_never_finds_the_query(upgrade: SimpleNamespace) -> None:
     old, new = upgrade.sides[1], upgrade.sides[3]
-    evaluation = evaluate(old, old, new, new, exclude_same_id=True, resamples=50, curve=False)
+    evaluation = evaluate(old, new, resamples=50, curve=False)
     examples = choose_examples(evaluation, old, old, new, new, exclude_same_id=True, count=1000)
     assert all(e.query not in (*e.self_old.ids, *e.cross.ids, *e.self_new.ids) for e in examples)
     values = rank_metrics(old, old, ("recall@1",), exclude_same_id=True)["recall@1"]
@@ -139,13 +139,13 @@ def test_a_small_gallery_gives_fewer_items(upgrade: SimpleNamespace) -> None:
 
 def test_classes_without_names_are_shown_by_number(upgrade: SimpleNamespace) -> None:
     sides = [side.replace(class_names=None) for side in upgrade.sides]
-    evaluation = evaluate(*sides, resamples=50, curve=False)
+    evaluation = evaluate(sides[:2], sides[2:], resamples=50, curve=False)
     assert choose_examples(evaluation, *sides)[0].label.isdigit()
 
 
 def without_labels(upgrade: SimpleNamespace) -> SimpleNamespace:
     sides = [side.replace(labels=None, class_names=None) for side in upgrade.sides]
-    return SimpleNamespace(sides=sides, evaluation=evaluate(*sides, resamples=50))
+    return SimpleNamespace(sides=sides, evaluation=evaluate(sides[:2], sides[2:], resamples=50))
 
 
 def test_without_labels_queries_whose_first_hit_changed_are_shown(upgrade: SimpleNamespace) -> None:
@@ -171,7 +171,7 @@ def test_without_labels_the_choice_is_random_and_follows_the_seed(upgrade: Simpl
     assert len(chosen(bare, count=4)) == 4
     assert chosen(bare, seed=3) == chosen(bare, seed=3) != chosen(bare, seed=4)
     same = [bare.sides[0], bare.sides[1], *(side.replace(fingerprint="declared:renamed") for side in bare.sides[:2])]
-    assert choose_examples(evaluate(*same, resamples=50), *same) == []
+    assert choose_examples(evaluate(same[:2], same[2:], resamples=50), *same) == []
 
 
 def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespace) -> None:
@@ -183,7 +183,7 @@ def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespa
         np.tile([False, True], 120),
     )
     protocol = Relevance(pairs=answers, judged=True)
-    evaluation = evaluate(*sides, protocol=protocol, resamples=50, curve=False)
+    evaluation = evaluate(sides[:2], sides[2:], protocol=protocol, resamples=50, curve=False)
     examples = choose_examples(evaluation, *sides, protocol=protocol, count=1000)
     assert len(examples) == 120
     for example in examples:
@@ -198,7 +198,7 @@ def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespa
 
 def test_what_a_protocol_leaves_out_is_not_shown(upgrade: SimpleNamespace) -> None:
     sides = [side.replace(columns={"camera": np.arange(len(side)) // 20 % 2}) for side in upgrade.sides]
-    evaluation = evaluate(*sides, protocol=ByCamera(), resamples=50, curve=False)
+    evaluation = evaluate(sides[:2], sides[2:], protocol=ByCamera(), resamples=50, curve=False)
     examples = choose_examples(evaluation, *sides, protocol=ByCamera(), count=1000, k=80)
     gallery = sides[1]
     for example in examples[:20]:

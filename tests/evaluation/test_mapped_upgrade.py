@@ -69,8 +69,7 @@ QUERY, GALLERY_SIDE = linked("new_to_old")
 
 
 def run(cross: Sides | None = (QUERY, GALLERY_SIDE), **changes: Any) -> Evaluation:
-    sides = {"old_query": OLD[0], "old_gallery": OLD[1], "new_query": NEW[0], "new_gallery": NEW[1]}
-    return evaluate(**{**sides, "resamples": 100, **changes}, cross=cross)
+    return evaluate(**{"old": OLD, "new": NEW, "resamples": 100, **changes}, cross=cross)
 
 
 @pytest.mark.parametrize("direction", get_args(Direction))
@@ -138,7 +137,7 @@ def test_examples_of_another_link_are_refused() -> None:
         choose_examples(evaluation, *OLD, *NEW, cross=linked("new_to_old"))
     again = [side.replace(fingerprint="declared:again") for side in OLD]
     mapped = again[0].replace(fingerprint=f"release:{'0' * 64}"), OLD[1]
-    same_space = run(mapped, new_query=again[0], new_gallery=again[1])
+    same_space = run(mapped, new=again)
     with pytest.raises(DataError, match=r"by the query of release:0+, the one given by the models' own sides"):
         choose_examples(same_space, *OLD, *again)
 
@@ -149,11 +148,11 @@ def test_the_record_is_plain_and_names_the_models_themselves() -> None:
     assert plain["fingerprints"]["new"] == {"fingerprint": "declared:new", "declared": True}
     assert list(plain["mapped"]) == ["query"]
     same_space = OLD[0].replace(fingerprint="declared:again"), OLD[1].replace(fingerprint="declared:again")
-    assert run(None, new_query=same_space[0], new_gallery=same_space[1]).to_dict()["mapped"] is None
+    assert run(None, new=same_space).to_dict()["mapped"] is None
 
 
 def test_scores_with_an_independent_model_follow_from_the_same_definitions() -> None:
-    found = run(independent_query=INDEPENDENT[0], independent_gallery=INDEPENDENT[1])
+    found = run(independent=INDEPENDENT)
     cross, old, new, independent = (
         getattr(found, system)["map"] for system in ("cross", "self_old", "self_new", "self_independent")
     )
@@ -167,8 +166,7 @@ def test_linked_items_are_matched_by_id_and_share_their_labels() -> None:
     assert json.dumps(run((QUERY.select(order), GALLERY_SIDE)).to_dict()) == json.dumps(run().to_dict())
     bare = [side.replace(labels=None, class_names=None) for side in (*OLD, *NEW)]
     bare[1] = OLD[1]
-    names = ("old_query", "old_gallery", "new_query", "new_gallery")
-    assert run(**dict(zip(names, bare, strict=True))).cross == run().cross, "queries have the labels of the link"
+    assert run(old=bare[:2], new=bare[2:]).cross == run().cross, "queries have the labels of the link"
     with pytest.raises(EmptyOverlapError, match="1 items of the old queries are not in the cross-test queries"):
         run((QUERY.select(slice(1, None)), GALLERY_SIDE))
     wrong = QUERY.replace(labels=np.roll(QUERY.labels, 1))
@@ -181,7 +179,7 @@ def test_without_labels_the_agreement_is_that_of_the_link() -> None:
         return [side.replace(labels=None, class_names=None) for side in sides]
 
     old, new, cross = bare(*OLD), bare(*NEW), bare(QUERY, GALLERY_SIDE)
-    found = evaluate(*old, *new, cross=(cross[0], cross[1]), resamples=100)
+    found = evaluate(old, new, cross=(cross[0], cross[1]), resamples=100)
     before, after = top_k(old[0], old[1], 10).rows.tolist(), top_k(cross[0], cross[1], 10).rows.tolist()
     overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(before, after, strict=True)])
     assert found.agreement.cross.overlap.mean == pytest.approx(overlap)
@@ -212,13 +210,13 @@ def test_a_head_is_a_link_too() -> None:
 )
 def test_a_side_that_is_no_link_is_refused(cross: Sides, who: str) -> None:
     with pytest.raises(DataError, match=rf"the queries .* {who}"):
-        run(cross, independent_query=INDEPENDENT[0], independent_gallery=INDEPENDENT[1])
+        run(cross, independent=INDEPENDENT)
 
 
 def test_the_sides_of_a_link_lie_in_one_space() -> None:
     flat = QUERY.replace(vectors=QUERY.vectors[:, :9].copy(), space=Hypersphere(9))
     with pytest.raises(SpaceMismatchError, match=r"dimension 9.*dimension 10"):
-        matched((OLD[0], OLD[1]), (NEW[0], NEW[1]), (None, None), (flat, GALLERY_SIDE))
+        matched((OLD[0], OLD[1]), (NEW[0], NEW[1]), cross=(flat, GALLERY_SIDE))
 
 
 def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
@@ -228,10 +226,10 @@ def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
     assert "limpet train --old RELEASE --dim 10" in stopped.value.to_do
     assert "old-lifted" not in stopped.value.to_do, "there is nothing to lift between two hyperspheres"
     points = np.full((2, 5), 0.1, np.float32)
-    hyperbolic = EmbeddingSet(["a", "b"], points, "declared:hyperbolic", Lorentz(5))
-    flat = EmbeddingSet(["a", "b"], points, "declared:flat", Hypersphere(5))
+    hyperbolic = EmbeddingSet(points, ["a", "b"], "declared:hyperbolic", Lorentz(5))
+    flat = EmbeddingSet(points, ["a", "b"], "declared:flat", Hypersphere(5))
     with pytest.raises(SpaceMismatchError) as stopped:
-        matched((hyperbolic, hyperbolic), (flat, flat), (None, None))
+        matched((hyperbolic, hyperbolic), (flat, flat))
     assert "limpet adapt --old A --new B" in stopped.value.to_do
     assert "old-lifted" in stopped.value.to_do and "hypersphere only" in stopped.value.to_do
 

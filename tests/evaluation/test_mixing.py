@@ -22,8 +22,8 @@ OLD, NEW = items("old", 0.5, Hypersphere(8)), items("new", 0.25, Hypersphere(8))
 
 
 def run(**changes: Any) -> Evaluation:
-    quick: dict[str, Any] = {"exclude_same_id": True, "curve": False, "resamples": 200, "mixing": 0.01}
-    return evaluate(OLD, OLD, NEW, NEW, **{**quick, **changes})
+    quick: dict[str, Any] = {"curve": False, "resamples": 200, "mixing": 0.01}
+    return evaluate(OLD, NEW, **{**quick, **changes})
 
 
 def test_both_directions_are_those_of_their_own_ranking() -> None:
@@ -77,7 +77,7 @@ def test_models_of_two_spaces_do_not_pass() -> None:
 
 def test_old_queries_may_lose_what_is_tolerated_and_no_more() -> None:
     def verdicts(tolerance: float) -> dict[str, str]:
-        found = evaluate(NEW, NEW, OLD, OLD, exclude_same_id=True, curve=False, resamples=200, mixing=tolerance).mixing
+        found = evaluate(NEW, OLD, curve=False, resamples=200, mixing=tolerance).mixing
         assert found is not None
         return {one.words: one.verdict for one in found.meetings}
 

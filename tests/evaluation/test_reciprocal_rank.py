@@ -21,7 +21,7 @@ QUERIES, ITEMS = 15, 60
 def embedded(rows: int, letter: str) -> EmbeddingSet:
     rng = np.random.default_rng(rows)
     ids = StringArray.of(f"{letter}{row}" for row in range(rows))
-    return EmbeddingSet(ids, rng.normal(size=(rows, 6)).astype(np.float32), "declared:one", Hypersphere(6))
+    return EmbeddingSet(rng.normal(size=(rows, 6)).astype(np.float32), ids, "declared:one", Hypersphere(6))
 
 
 def test_by_hand() -> None:

@@ -16,7 +16,7 @@ SPACES = (Hypersphere(3), Euclidean(3), Lorentz(3), Lorentz(3, curvature=2.0), H
 
 
 def embedded(space: Space) -> EmbeddingSet:
-    return EmbeddingSet(["a", "b"], np.ones((2, space.dim), np.float32), "declared:m", space, form="features")
+    return EmbeddingSet(np.ones((2, space.dim), np.float32), ["a", "b"], "declared:m", space, form="features")
 
 
 @pytest.mark.parametrize(("query", "gallery"), list(permutations(SPACES, 2)), ids=str)

@@ -31,8 +31,8 @@ def evaluated(make_embeddings: Make) -> Callable[..., Evaluation]:
             made = make_embeddings(
                 centres + noise * (0.9 * item + 0.5 * own), labels, fingerprint=f"declared:{name}", form="points"
             )
-            sides |= {f"{name}_query": made, f"{name}_gallery": made}
-        return evaluate(**sides, exclude_same_id=True, resamples=100, curve=False, **options)
+            sides[name] = made
+        return evaluate(**sides, resamples=100, curve=False, **options)
 
     return run
 

@@ -121,7 +121,7 @@ def sides(kind: str, size: int) -> tuple[EmbeddingSet, EmbeddingSet]:
         found = vectors(of)
         names = [f"{prefix}{row}" for row in range(len(of))]
         camera = {"camera": np.arange(len(of)) % 2}
-        return EmbeddingSet(names, found, "declared:m", Hypersphere(found.shape[1]), labels=of, columns=camera)
+        return EmbeddingSet(found, names, "declared:m", Hypersphere(found.shape[1]), labels=of, columns=camera)
 
     return part(np.arange(12) % 5, "q"), part(labels, "i")
 
@@ -177,12 +177,12 @@ def copies(size: int = 120) -> EmbeddingSet:
     labels = np.arange(size) % 6
     vectors = rng.normal(size=(6, 8))[labels] + 1.5 * rng.normal(size=(size, 8))
     names = [f"i{row}" for row in range(size)]
-    return EmbeddingSet(names, vectors.astype(np.float32), "declared:old", Hypersphere(8), labels=labels)
+    return EmbeddingSet(vectors.astype(np.float32), names, "declared:old", Hypersphere(8), labels=labels)
 
 
 def evaluated(old: EmbeddingSet, vectors: NDArray[Any], **options: Any) -> Evaluation:
     new = old.replace(vectors=vectors.astype(np.float32), fingerprint="declared:new")
-    return evaluate(old, old, new, new, exclude_same_id=True, curve=False, resamples=100, **options)
+    return evaluate(old, new, curve=False, resamples=100, **options)
 
 
 def test_an_evaluation_says_what_hangs_on_ties() -> None:

@@ -102,13 +102,13 @@ def test_what_is_no_uncertainty_is_refused(gallery: Callable[..., EmbeddingSet],
 def test_an_evaluation_holds_it_for_matched_items(gallery: Callable[..., EmbeddingSet]) -> None:
     old, new = gallery("old", OLD), gallery("new", [0.1, 0.2, 0.3, 0.4, 0.5])
     shuffled = new.select([4, 2, 0, 1, 3])
-    found = evaluate(old, old, shuffled, shuffled, exclude_same_id=True, resamples=50, curve=False, old_classes=["c0"])
+    found = evaluate(old, shuffled, resamples=50, curve=False, old_classes=["c0"])
     assert found.uncertainty is not None and found.uncertainty == gallery_uncertainty(old, new, ["c0"])
     assert found.uncertainty.new is not None
     assert found.uncertainty.new.groups["seen"].mean == pytest.approx(0.15)
     assert gallery_uncertainty(old, new.replace(class_names=None), ["c0"]) == found.uncertainty
     bare = [side.replace(labels=None, class_names=None) for side in (old, new)]
-    unlabelled = evaluate(bare[0], bare[0], bare[1], bare[1], exclude_same_id=True, resamples=50, old_classes=["c0"])
+    unlabelled = evaluate(bare[0], bare[1], resamples=50, old_classes=["c0"])
     assert unlabelled.verdict == "unlabelled"
     assert list(unlabelled.uncertainty.old.groups) == ["all"]
 
@@ -117,5 +117,5 @@ def test_without_the_column_there_is_nothing(gallery: Callable[..., EmbeddingSet
     old, new = gallery("old"), gallery("new")
     assert uncertainty_of(old) is None
     assert gallery_uncertainty(old, new, ["c0"]) is None
-    found = evaluate(old, old, new, new, exclude_same_id=True, resamples=50, curve=False, old_classes=["c0"])
+    found = evaluate(old, new, resamples=50, curve=False, old_classes=["c0"])
     assert found.uncertainty is None

@@ -53,5 +53,5 @@ def text_sets(text_encoder: TextEncoder) -> Sets:
     items = TextSet(texts, None, (), [f"i{row}" for row in range(len(texts))])
     new = embed_texts(text_encoder, items, role="document")
     turned = new.vectors @ np.linalg.qr(rng.normal(size=(DIM, DIM)))[0] + 0.3 * rng.normal(size=new.vectors.shape)
-    old = EmbeddingSet(new.ids, turned.astype(np.float32), "declared:old", Hypersphere(DIM))
+    old = EmbeddingSet(turned.astype(np.float32), new.ids, "declared:old", Hypersphere(DIM))
     return old, new

@@ -263,7 +263,7 @@ def _read_settings(folder: Path) -> None:
 
 def _make_results(folder: Path) -> None:
     old, new = drawn("old"), drawn("newer")
-    found = evaluate(old, old, new, new, exclude_same_id=True, resamples=20)
+    found = evaluate(old, new, resamples=20)
     data = Data(name="d", description="x", numbers={"items": 12})
     models = {name: {"backbone": "convnet", "dim": 4} for name in ("old", "bct")}
     EvaluationResults.of(title="t", data=data, models=models, evaluations={"bct": found}).save(folder)

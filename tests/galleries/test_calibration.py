@@ -31,7 +31,7 @@ def made(model: str, ids: list[str], seed: int, noise: float, turn: int = 0, sha
     base = rng.normal(size=(len(ids), 6)) + np.array([sharp, 0, 0, 0, 0, 0])
     vectors = np.roll(base + noise * np.random.default_rng(seed + 1).normal(size=base.shape), turn, axis=1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    return EmbeddingSet(ids, vectors.astype(np.float32), f"declared:{model}", SPHERE)  # type: ignore[arg-type]
+    return EmbeddingSet(vectors.astype(np.float32), ids, f"declared:{model}", SPHERE)  # type: ignore[arg-type]
 
 
 OLD, NEW = made("old", IDS, 0, 0.0), made("new", IDS, 0, 0.3, turn=2, sharp=4.0)

@@ -155,4 +155,4 @@ def test_ids_that_repeat_and_wrong_numbers_never_reach_a_gallery(embed) -> None:
     for wrong in (np.nan, np.inf, 0.0):
         vectors[1] = wrong
         with pytest.raises(DataError, match="'b'"):
-            EmbeddingSet(["a", "b"], vectors, "declared:old", SPHERE)
+            EmbeddingSet(vectors, ["a", "b"], "declared:old", SPHERE)

@@ -158,8 +158,8 @@ def test_the_nearest_is_found_not_the_longest_nor_the_direction() -> None:
     vectors = np.array([[9, 0], [1, 1], [0, 0.9]], np.float32)
     found = {}
     for space in (Euclidean(2), InnerProduct(2)):
-        items = EmbeddingSet(["far", "tilted", "near"], vectors, "declared:a", space)  # type: ignore[arg-type]
-        asked = EmbeddingSet(["q"], np.array([[0.1, 0.8]], np.float32), "declared:a", space)  # type: ignore[arg-type]
+        items = EmbeddingSet(vectors, ["far", "tilted", "near"], "declared:a", space)  # type: ignore[arg-type]
+        asked = EmbeddingSet(np.array([[0.1, 0.8]], np.float32), ["q"], "declared:a", space)  # type: ignore[arg-type]
         with Gallery.create("memory://", fingerprint="declared:a", space=space) as gallery:
             gallery.add(items)
             found[space.name] = [hit.id for hit in gallery.search(asked, k=3).hits[0]]
@@ -170,7 +170,7 @@ def test_an_approximate_index_that_leads_astray_is_not_asked(postgres_url: str) 
     """Of rows of all lengths, a graph built by inner products finds hardly any neighbour of a short query."""
     rng, space = np.random.default_rng(0), Euclidean(16)
     vectors = (rng.normal(size=(1500, 16)) * rng.uniform(1, 100, (1500, 1))).astype(np.float32)
-    items = EmbeddingSet([f"i{row}" for row in range(1500)], vectors, "declared:a", space)  # type: ignore[arg-type]
+    items = EmbeddingSet(vectors, [f"i{row}" for row in range(1500)], "declared:a", space)  # type: ignore[arg-type]
     asked = items.select(np.argsort(np.linalg.norm(vectors, axis=1))[:20])
     with Gallery.create(postgres_url, fingerprint="declared:a", space=space) as gallery:
         gallery.add(items)

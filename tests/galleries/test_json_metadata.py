@@ -32,7 +32,7 @@ FACTS: list[Any] = [
 
 def points() -> EmbeddingSet:
     vectors = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    return EmbeddingSet([f"i{row}" for row in range(5)], vectors, "declared:a", SPACE)  # type: ignore[arg-type]
+    return EmbeddingSet(vectors, [f"i{row}" for row in range(5)], "declared:a", SPACE)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=["lance", "memory", "postgresql"])

@@ -24,7 +24,7 @@ def unit(rows: Any) -> np.ndarray:
 def points(vectors: Any, model: str, ids: list[str] | None = None, space: Space | None = None) -> EmbeddingSet:
     vectors = np.asarray(vectors, np.float32)
     names = [f"i{row:04d}" for row in range(len(vectors))] if ids is None else ids
-    return EmbeddingSet(names, vectors, f"declared:{model}", space or Hypersphere(vectors.shape[1]))  # type: ignore[arg-type]
+    return EmbeddingSet(vectors, names, f"declared:{model}", space or Hypersphere(vectors.shape[1]))  # type: ignore[arg-type]
 
 
 def opened(old: EmbeddingSet, new_space: Space | None = None, labels: Any = None) -> Gallery:

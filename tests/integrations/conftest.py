@@ -62,10 +62,10 @@ def links(tmp_path_factory: pytest.TempPathFactory, api: ApiServer) -> Links:
     from limpet.models.text_encoders import open_text_encoder
 
     folder = tmp_path_factory.mktemp("links")
-    old = EmbeddingSet(TEXTS, old_vectors(TEXTS), "declared:old", Hypersphere(OLD))
+    old = EmbeddingSet(old_vectors(TEXTS), TEXTS, "declared:old", Hypersphere(OLD))
     fitted = {"named": ("declared:new", "new_to_old"), "gallery": ("declared:new", "old_to_new"),
               "proven": (open_text_encoder(api.name).fingerprint, "new_to_old")}  # fmt: skip
     for name, (fingerprint, direction) in fitted.items():
-        new = EmbeddingSet(TEXTS, unit(new_vectors(TEXTS)), fingerprint, Hypersphere(NEW))
+        new = EmbeddingSet(unit(new_vectors(TEXTS)), TEXTS, fingerprint, Hypersphere(NEW))
         save_adapter(build_adapter("ridge", {"direction": direction}).fit(old, new), folder / name)
     return Links(**{name: folder / name for name in fitted})

@@ -103,8 +103,8 @@ def head(folder: Path, space: Any) -> Path:
     from limpet.training.compatible_head import train_head
 
     labels = {"labels": np.arange(36) // 9, "class_names": list("abcd")}
-    old = EmbeddingSet(TEXTS, old_vectors(TEXTS), "declared:old", Hypersphere(OLD), **labels)
-    new = EmbeddingSet(TEXTS, unit(new_vectors(TEXTS)), "declared:new", Hypersphere(NEW), **labels)
+    old = EmbeddingSet(old_vectors(TEXTS), TEXTS, "declared:old", Hypersphere(OLD), **labels)
+    new = EmbeddingSet(unit(new_vectors(TEXTS)), TEXTS, "declared:new", Hypersphere(NEW), **labels)
     train_head(old, new, Experiment(method="p2s" if space is None else "hbct", recipe=Recipe(epochs=1)), folder)
     return folder
 
@@ -113,7 +113,7 @@ def test_a_compatible_head(tmp_path: Path) -> None:
     from limpet import open_link
 
     folder = head(tmp_path / "head", None)
-    new = EmbeddingSet(TEXTS, unit(new_vectors(TEXTS)), "declared:new", Hypersphere(NEW))
+    new = EmbeddingSet(unit(new_vectors(TEXTS)), TEXTS, "declared:new", Hypersphere(NEW))
     linked = LinkedModel(lambda texts, side: new_vectors(list(texts)), folder, model="new")
     np.testing.assert_allclose(linked.queries(TEXTS), open_link(folder).query(new).vectors, atol=1e-6)
     with pytest.raises(ConfigError, match="The model is declared:old"):

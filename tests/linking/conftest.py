@@ -26,7 +26,7 @@ def points() -> Callable[..., EmbeddingSet]:
         vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
         ids = values.pop("ids", [f"i{row}" for row in range(len(vectors))])
         labels = None if labels is None else np.asarray(labels, np.int64)
-        return EmbeddingSet(ids, vectors, f"declared:{model}", Hypersphere(vectors.shape[1]), labels=labels, **values)
+        return EmbeddingSet(vectors, ids, f"declared:{model}", Hypersphere(vectors.shape[1]), labels=labels, **values)
 
     return build
 

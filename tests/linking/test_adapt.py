@@ -154,7 +154,7 @@ def test_what_cannot_be_linked_is_refused_before_any_fit(sets) -> None:
     def never(event):
         raise AssertionError("fitted")
 
-    curved = EmbeddingSet(new.ids, new.vectors, "declared:c", Lorentz(14, 1.0))
+    curved = EmbeddingSet(new.vectors, new.ids, "declared:c", Lorentz(14, 1.0))
     with pytest.raises(SpaceMismatchError, match="new embeddings are on the Lorentz"):
         adapt(old, curved, on_fit=never)
     with pytest.raises(SpaceMismatchError, match="old embeddings are on the Lorentz"):

@@ -16,7 +16,7 @@ from limpet.methods.base import OldModel
 
 def prepared_advbct(g: dict[str, torch.Tensor], run: int, **options):
     method = METHODS["advbct"](threshold=float(g["t"][run]), hidden=40, **options)
-    embeddings = EmbeddingSet(["a", "b"], np.eye(2, 7, dtype=np.float32), "declared:x", Hypersphere(7), form="features",
+    embeddings = EmbeddingSet(np.eye(2, 7, dtype=np.float32), ["a", "b"], "declared:x", Hypersphere(7), form="features",
                               labels=np.array([0, 1]), class_names=[f"c{c}" for c in range(9)])  # fmt: skip
     old = OldModel(embeddings, classes=["c0", "c1"], own_training=embeddings)
     method.prepare(old, torch.nn.Identity(), None, Hypersphere(7))

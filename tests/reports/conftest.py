@@ -75,8 +75,7 @@ def evaluated(simulated: SimpleNamespace) -> Callable[..., Evaluation]:
     def run(name: str, *, independent: bool = True, **options: Any) -> Evaluation:
         old, new = simulated.old, simulated.new[name]
         reference = simulated.new["independent"] if independent else None
-        sides = {"independent_query": reference, "independent_gallery": reference}
-        return evaluate(old, old, new, new, exclude_same_id=True, resamples=200, **sides, **options)
+        return evaluate(old, new, independent=reference, resamples=200, **options)
 
     return run
 
@@ -108,7 +107,7 @@ def results(evaluations: dict[str, Evaluation], make_results: Callable[..., Eval
 @pytest.fixture(scope="session")
 def unlabelled(simulated: SimpleNamespace) -> Evaluation:
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
-    return evaluate(old, old, new, new, exclude_same_id=True, resamples=200)
+    return evaluate(old, new, resamples=200)
 
 
 @pytest.fixture(scope="session")
@@ -150,7 +149,7 @@ def clicked(simulated: SimpleNamespace) -> Evaluation:
     first = [gallery.ids[int(row)] for row in np.argmax(query.vectors @ gallery.vectors.T, axis=1)]
     clicks = Relevance(pairs=RelevancePairs(list(query.ids), first, np.zeros(len(asked), bool)))
     sides = (query, gallery, new.select(asked), new.select(rest))
-    return evaluate(*sides, protocol=clicks, resamples=100)
+    return evaluate(sides[:2], sides[2:], protocol=clicks, resamples=100)
 
 
 @pytest.fixture(scope="session")
@@ -181,7 +180,7 @@ def hyperbolic() -> SimpleNamespace:
     return SimpleNamespace(
         old=old,
         new=new,
-        evaluation=evaluate(old, old, new, new, exclude_same_id=True, resamples=50, old_classes=known),
+        evaluation=evaluate(old, new, resamples=50, old_classes=known),
         disk=choose_disk(old, new, old_classes=known),
     )
 

@@ -360,7 +360,7 @@ def test_a_page_of_perfect_scores(make_embeddings: Any, make_results: Any) -> No
         make_embeddings(np.eye(4)[labels], labels, fingerprint=f"declared:{name}", form="points")
         for name in ("old", "new")
     )
-    record = evaluate(old, old, new, new, exclude_same_id=True, resamples=50)
+    record = evaluate(old, new, resamples=50)
     assert set(numbers(record.upgrade_curve.values)) == {1.0} and record.cross["map@r"] == 1.0
     assert "<svg" in render_report(make_results({"new": record}))
 

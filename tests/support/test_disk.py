@@ -107,7 +107,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Write]:
     root, rng = tmp_path_factory.mktemp("written"), np.random.default_rng(0)
     ids, space = StringArray.of(f"i{row}" for row in range(20)), Hypersphere(4)
     old, new = (
-        EmbeddingSet(ids, rng.normal(size=(20, 4)).astype(np.float32), name, space)
+        EmbeddingSet(rng.normal(size=(20, 4)).astype(np.float32), ids, name, space)
         for name in ("declared:1", "declared:2")
     )
     gallery = Gallery.create(f"memory:{root / 'gallery'}", fingerprint=old.fingerprint, space=space)

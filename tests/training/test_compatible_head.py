@@ -70,7 +70,7 @@ def frozen() -> Callable[..., tuple[EmbeddingSet, EmbeddingSet]]:
             vectors = unit(causes @ view + 0.5 * noise.normal(size=(items, view.shape[1]))).astype(np.float32)
             sides.append(
                 EmbeddingSet(
-                    [f"{seed}-{row}" for row in range(items)], vectors, f"declared:{name}",
+                    vectors, [f"{seed}-{row}" for row in range(items)], f"declared:{name}",
                     Hypersphere(vectors.shape[1]), labels=classes if labels else None,
                     class_names=[f"class {c}" for c in range(CLASSES)] if labels else None,
                 )
@@ -212,7 +212,7 @@ def test_wrong_uses_are_refused(frozen: Callable[..., Any], tmp_path: Path) -> N
         train_head(old, new, experiment(), tmp_path, start="zero")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="learns in sessions"):
         train_head(old, new, experiment("cvs"), tmp_path)
-    curved = EmbeddingSet(new.ids, new.vectors, "declared:c", Lorentz(12, 1.0), labels=new.labels)
+    curved = EmbeddingSet(new.vectors, new.ids, "declared:c", Lorentz(12, 1.0), labels=new.labels)
     with pytest.raises(SpaceMismatchError, match="new embeddings are on the Lorentz"):
         train_head(old, curved, experiment(), tmp_path)
     assert not (tmp_path / "config.json").exists()

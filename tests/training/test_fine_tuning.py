@@ -68,7 +68,7 @@ def by_old(texts: TextSet) -> EmbeddingSet:
     rows = np.stack([sum(table[word] for word in text.split()) for text in texts.texts])
     vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     names = StringArray.of(texts.class_names)
-    return EmbeddingSet(texts.ids, vectors, "declared:old", Hypersphere(8), labels=texts.labels, class_names=names)
+    return EmbeddingSet(vectors, texts.ids, "declared:old", Hypersphere(8), labels=texts.labels, class_names=names)
 
 
 def experiment(method: str = "p2s", **values: Any) -> Experiment:

@@ -104,7 +104,7 @@ def test_upgrades_are_told_and_nothing_is_printed(
     logged: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = np.eye(4, dtype=np.float32)
-    old = EmbeddingSet(StringArray.of("abcd"), rows, "declared:a", Hypersphere(4))
+    old = EmbeddingSet(rows, StringArray.of("abcd"), "declared:a", Hypersphere(4))
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("limpet").handlers)
     space = Hypersphere(4)
     with (

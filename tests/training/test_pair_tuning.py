@@ -51,7 +51,7 @@ def by_old(texts: TextSet) -> EmbeddingSet:
     rows = np.stack([sum(table[word] for word in text.split()) for text in texts.texts])
     vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     names = None if texts.labels is None else StringArray.of(texts.class_names)
-    return EmbeddingSet(texts.ids, vectors, "declared:old", Hypersphere(8), labels=texts.labels, class_names=names)
+    return EmbeddingSet(vectors, texts.ids, "declared:old", Hypersphere(8), labels=texts.labels, class_names=names)
 
 
 def by_topic(texts: list[str]) -> TextSet:

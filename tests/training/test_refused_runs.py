@@ -56,7 +56,7 @@ def test_old_embeddings_of_classes_in_another_order_are_refused(images: ImageSet
     head = build_head("softmax", 4, 4, {})
     for given in (names, names[::-1]):
         embeddings = EmbeddingSet(
-            images.ids, vectors, "declared:old", sphere, form="features", labels=images.labels, class_names=given
+            vectors, images.ids, "declared:old", sphere, form="features", labels=images.labels, class_names=given
         )
         arguments = (METHODS["bct"](), head, sphere, OldModel(embeddings, names, head), len(images), names)
         if given is names:

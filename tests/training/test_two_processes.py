@@ -49,7 +49,7 @@ runs += [("hbct", {"same_class_negatives": False}, LearnedLorentz(6))]
 found = []
 for name, options, space in runs:
     kept = space.settled()
-    embeddings = EmbeddingSet(ids, vectors, "declared:old", kept, form="features", labels=labels, class_names=names)
+    embeddings = EmbeddingSet(vectors, ids, "declared:old", kept, form="features", labels=labels, class_names=names)
     with seeded(1):
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 6), torch.nn.BatchNorm1d(6))
         model.insert(0, Floats())

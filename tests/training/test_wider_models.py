@@ -85,10 +85,8 @@ def test_p_up_is_against_an_independent_model_of_the_new_width(
     independent = train_release(images, of_width(6, "independent"), tmp_path)
     old, new, third = (embed_images(release, images) for release in (*chain[:2], independent))
     padded = old.padded(new.space)
-    found = evaluate(padded, padded, new, new, independent_query=third, independent_gallery=third, resamples=50,
-                     exclude_same_id=True)  # fmt: skip
-    own = evaluate(old, old, old.replace(fingerprint="declared:x"), old.replace(fingerprint="declared:x"),
-                   resamples=50, exclude_same_id=True)  # fmt: skip
+    found = evaluate(padded, new, independent=third, resamples=50)
+    own = evaluate(old, old.replace(fingerprint="declared:x"), resamples=50)
     assert found.score("self_old") == own.score("self_old")  # zeros change nothing
     assert found.score("self_independent") is not None and found.p_up["sigmoid"]["map"] > 0
 

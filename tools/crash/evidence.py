@@ -38,5 +38,4 @@ def evaluation(
     """Return what is known of the new model against "old", which it is compatible with, or not."""
     space = Euclidean(dim) if euclidean else Hypersphere(dim)
     old, made = items("old", 0.5, space), items(new, 0.25, space, turned=not compatible)
-    return evaluate(old, old, made, made, exclude_same_id=True, curve=False, resamples=200,
-                    mixing=0.01 if mixing else None)  # fmt: skip
+    return evaluate(old, made, curve=False, resamples=200, mixing=0.01 if mixing else None)

@@ -163,10 +163,7 @@ def _evaluate(sides: dict[str, QueriesAndGallery], seed: int) -> dict[str, Evalu
         evaluations = {}
         for name in sides:
             if name != "old":
-                evaluations[name] = evaluate(
-                    *sides["old"], *sides[name], seed=seed,
-                    independent_query=reference.query, independent_gallery=reference.gallery,
-                )  # fmt: skip
+                evaluations[name] = evaluate(sides["old"], sides[name], independent=reference, seed=seed)
                 on_done(1)
     return evaluations
 

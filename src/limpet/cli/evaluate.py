@@ -195,10 +195,9 @@ def evaluate(
     small = len(old.query) * len(old.gallery) <= LARGE_CURVE
     with console.status("evaluating"):
         evaluation = measure(
-            *old,
-            *new,
-            independent_query=None if third is None else third.query,
-            independent_gallery=None if third is None else third.gallery,
+            old,
+            new,
+            independent=third,
             cross=cross,
             protocol=protocol,
             metrics=metrics or None,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from limpet.embeddings import tables
 from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
 from limpet.embeddings.forms import Form, Role, TableOptions
 from limpet.embeddings.string_array import StringArray
 from limpet.errors import DataError, SpaceMismatchError, UnusableVectorsError, shown
-from limpet.geometry import Space
+from limpet.geometry import Hypersphere, Space
 from limpet.geometry.space import with_zeros
 
 if TYPE_CHECKING:
@@ -33,59 +33,103 @@ _ROWS_AT_ONCE = 16_384
 _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class EmbeddingSet:
     """Vectors of N items with their identity, checked once when built.
 
-    Arrays, tensors of PyTorch and lists are taken. Nothing is rounded: vectors in float64 are refused.
+    Arrays, tensors of PyTorch and lists are taken. Nothing is rounded: vectors in float64 are refused. ``len``, slices
+    and boolean masks work as for an array of N rows, and ``np.asarray`` returns the vectors.
 
     Args:
-        ids: One text per item (N), no two alike; whole numbers are written in decimal digits.
         vectors: float32 (N, D), finite; D is the dimension of the space. float16 and bfloat16 are converted.
+        ids: One text per item (N), no two alike; whole numbers are written in decimal digits. Items are numbered from
+            0 when left out, so that row i is the same item in every set that is made so.
         fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
-        space: What the vectors are points of.
+        space: What the vectors are points of; the hypersphere, whose similarity is the cosine, when left out.
         role: What the items are to the model: "query", "document" or "both".
-        prefix: Text that was put before every item because of its role; empty for most models.
-        contents: Digest of every text or image as it was read, uint64 (N,); None where only vectors were at hand.
-        trained_on: Whether the model was trained or fitted on the item, bool (N,); None where that is not known. See
-            `limpet.embeddings.trained_on`.
         form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
         labels: Class of every item, int64 (N,), a row of `class_names` where those are given; or its name. None
             without labels.
         class_names: One name per class, no two alike; those of the labels in order when left out.
         columns: Further values per item, such as camera or session, each an array of length N.
+        prefix: Text that was put before every item because of its role; empty for most models.
+        contents: Digest of every text or image as it was read, uint64 (N,); None where only vectors were at hand.
+        trained_on: Whether the model was trained or fitted on the item, bool (N,); None where that is not known. See
+            `limpet.embeddings.trained_on`.
+        model: Name of the model, in place of the fingerprint ``declared:<name>``.
 
     Raises:
-        DataError: Something above does not hold; the message names the first offending ids.
+        DataError: Something above does not hold; the message names the first offending ids. Or the model is missing.
         SpaceMismatchError: The vectors have another dimension than the space.
+
+    >>> images = EmbeddingSet(np.eye(4, 3, dtype=np.float32) + 1, model="v1", labels=["cat", "dog", "dog", "cat"])
+    >>> images
+    EmbeddingSet(4 points on the hypersphere of dimension 3, 2 classes, declared:v1)
+    >>> len(images[:2]), list(images[images.labels == 0].ids), np.asarray(images).shape
+    (2, ['0', '3'], (4, 3))
     """
 
-    ids: StringArray
     vectors: NDArray[np.float32]
+    ids: StringArray
     fingerprint: str
     space: Space
-    role: Role = "both"
-    form: Form = "points"
-    labels: NDArray[np.int64] | None = None
-    class_names: StringArray | None = None
-    columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
-    prefix: str = ""
-    contents: NDArray[np.uint64] | None = None
-    trained_on: NDArray[np.bool_] | None = None
+    role: Role
+    form: Form
+    labels: NDArray[np.int64] | None
+    class_names: StringArray | None
+    columns: Mapping[str, NDArray[Any]]
+    prefix: str
+    contents: NDArray[np.uint64] | None
+    trained_on: NDArray[np.bool_] | None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.space, Space):
-            raise DataError(f"The space {self.space!r}.", expected="a Space, such as limpet.Hypersphere(dimension)")
-        object.__setattr__(self, "ids", ids_of(self.ids))
-        object.__setattr__(self, "vectors", vectors_of(self.vectors))
-        if self.class_names is not None:
-            object.__setattr__(self, "class_names", ids_of(self.class_names))
-        if self.labels is not None:
-            labels, names = classes_of(self.labels, self.class_names)
-            object.__setattr__(self, "labels", labels)
-            object.__setattr__(self, "class_names", names)
-        columns = {name: array_of(values, f"Values of '{name}'") for name, values in self.columns.items()}
-        object.__setattr__(self, "columns", MappingProxyType(columns))
+    def __init__(
+        self,
+        vectors: ArrayLike,
+        ids: Iterable[str | int] | None = None,
+        fingerprint: str | None = None,
+        space: Space | None = None,
+        role: Role = "both",
+        form: Form = "points",
+        labels: ArrayLike | None = None,
+        class_names: Iterable[str | int] | None = None,
+        columns: Mapping[str, ArrayLike] = _NO_COLUMNS,
+        prefix: str = "",
+        contents: NDArray[np.uint64] | None = None,
+        trained_on: NDArray[np.bool_] | None = None,
+        *,
+        model: str | None = None,
+    ) -> None:
+        if (model is None) == (fingerprint is None):
+            raise DataError(
+                "Both model and fingerprint were given." if model else "Nothing says which model made the vectors.",
+                expected="a model or a fingerprint",
+                to_do="name the model, as in model='my-model-v1'; sets of one model have the same name.",
+            )
+        rows = vectors_of(vectors)
+        if space is None:
+            space = Hypersphere(rows.shape[-1])
+        if not isinstance(space, Space):
+            raise DataError(f"The space {space!r}.", expected="a Space, such as limpet.Hypersphere(dimension)")
+        names = None if class_names is None else ids_of(class_names)
+        numbers = None
+        if labels is not None:
+            numbers, names = classes_of(labels, names)
+        values = {
+            "vectors": rows,
+            "ids": ids_of(range(len(rows)) if ids is None else ids),
+            "fingerprint": fingerprint if model is None else f"declared:{model}",
+            "space": space,
+            "role": role,
+            "form": form,
+            "labels": numbers,
+            "class_names": names,
+            "columns": MappingProxyType({name: array_of(one, f"Values of '{name}'") for name, one in columns.items()}),
+            "prefix": prefix,
+            "contents": contents,
+            "trained_on": trained_on,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
         check(self)
 
     @classmethod
@@ -153,7 +197,7 @@ class EmbeddingSet:
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
         ``label`` (texts, whole numbers or a ClassLabel, whose names are kept) are read, further ones of numbers
-        kept. One that was made of what `to_arrow` returns says everything itself.
+        kept.
 
         Args:
             dataset: A datasets.Dataset.
@@ -161,8 +205,21 @@ class EmbeddingSet:
         """
         return cls(**tables.from_dataset(dataset, told))
 
+    def to_dataset(self) -> datasets.Dataset:
+        """Return a datasets.Dataset with the columns of `to_arrow`; the library datasets has to be installed.
+
+        Such a data set keeps no model, space or role: tell them to `from_dataset`.
+
+        Raises:
+            DataError: A column of the set is called as one of these.
+        """
+        return tables.to_dataset(self._values())
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.vectors, dtype) if copy else np.asarray(self.vectors, dtype)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a value: nothing of it changes, and what holds it, such as a loss, is copied without its rows
@@ -187,8 +244,21 @@ class EmbeddingSet:
         classes = "" if self.labels is None else f", {len(np.unique(self.labels))} classes"
         return f"EmbeddingSet({len(self)} {self.form} on the {self.space}{classes}, {self.fingerprint[:24]})"
 
+    def __getitem__(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
+        return self.select(rows)
+
     def select(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
-        """Return the chosen rows, in the order given; a boolean mask keeps the order of the set."""
+        """Return the chosen rows, in the order given; a boolean mask keeps the order of the set.
+
+        Raises:
+            DataError: A number was given, and one row is no set.
+        """
+        if isinstance(rows, int | np.integer):
+            raise DataError(
+                f"Row {rows} alone was asked for.",
+                expected="a slice, a boolean mask or a list of rows",
+                to_do=f"embeddings[[{rows}]] is the set of that item, embeddings.vectors[{rows}] its vector.",
+            )
         index = np.arange(len(self))[rows]
         return EmbeddingSet.trusted(
             **{
@@ -255,8 +325,8 @@ def check_given(**given: object) -> None:
             raise DataError(
                 f"'{name}' is a {type(value).__name__}{shape}.",
                 expected="a limpet.EmbeddingSet, which says ids, model and space of its vectors",
-                to_do="EmbeddingSet(ids=ids, vectors=vectors, fingerprint='declared:my-model', "
-                "space=limpet.Hypersphere(dimension)) makes one of an array; limpet.load_embeddings(FILE) reads one.",
+                to_do="limpet.EmbeddingSet(vectors, model='my-model', ids=ids) makes one of an array; "
+                "limpet.load_embeddings(FILE) reads one.",
             )
 
 

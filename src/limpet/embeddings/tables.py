@@ -119,6 +119,18 @@ def from_pandas(frame: Any, told: TableOptions) -> dict[str, Any]:
     return _values(table, told, frame.attrs.get(_METADATA))
 
 
+def to_dataset(values: Mapping[str, Any]) -> Any:
+    """Return a `datasets.Dataset` of N rows, whose columns are those of `to_arrow`; it drops the metadata of tables.
+
+    Raises:
+        DataError: As `to_arrow`.
+        ModuleNotFoundError: datasets is not installed.
+    """
+    import datasets
+
+    return datasets.Dataset(datasets.table.InMemoryTable(to_arrow(values)))
+
+
 def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
     """Return the values of a set from a `datasets.Dataset`; the names of a ClassLabel are those of the classes.
 
@@ -136,10 +148,9 @@ def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
             to_do="choose a split, as in dataset['train']; one that is streamed has to be loaded.",
         )
     table = dataset.with_format("arrow")[:]
-    kept = (table.schema.metadata or {}).get(_METADATA.encode())
     feature = dataset.features.get(told.get("label_column", "label"))
     names = list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
-    return _values(table, told, None if kept is None else kept.decode(), names)
+    return _values(table, told, None, names)
 
 
 def _values(table: pa.Table, told: TableOptions, kept: str | None, names: list[str] | None = None) -> dict[str, Any]:

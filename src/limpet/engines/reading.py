@@ -140,7 +140,7 @@ def _address(place: str | Path) -> Address | None:
     if not isinstance(place, str | Path):
         raise ConfigError(
             f"A {type(place).__name__} was given to read embeddings from.",
-            to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
+            to_do="limpet.EmbeddingSet(vectors, model=…) makes a set of an array.",
         )
     return address_of(place) if isinstance(place, str) else None
 

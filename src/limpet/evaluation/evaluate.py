@@ -48,13 +48,10 @@ DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
 
 @checked
 def evaluate(
-    old_query: EmbeddingSet,
-    old_gallery: EmbeddingSet,
-    new_query: EmbeddingSet,
-    new_gallery: EmbeddingSet,
+    old: EmbeddingSet | Sides,
+    new: EmbeddingSet | Sides,
     *,
-    independent_query: EmbeddingSet | None = None,
-    independent_gallery: EmbeddingSet | None = None,
+    independent: EmbeddingSet | Sides | None = None,
     cross: Sides | None = None,
     protocol: Protocol | None = None,
     metrics: Sequence[str] | None = None,
@@ -62,7 +59,7 @@ def evaluate(
     gate: Gate = "interval",
     min_effect: Annotated[float, Ge(0), Lt(1)] = 0.0,
     guards: Sequence[str] | None = None,
-    exclude_same_id: bool = False,
+    exclude_same_id: bool | None = None,
     no_relevant: NoRelevant = "exclude",
     resamples: int = 2000,
     resample: Resampled = "auto",
@@ -75,20 +72,18 @@ def evaluate(
 ) -> Evaluation:
     """Measure whether new queries may search the old gallery, and what the upgrade is worth.
 
-    The sets of all models must hold the same items, matched by id. Labels may come with any of them. Without labels
-    nothing can be judged, unless a protocol brings a ground truth: the verdict is "unlabelled", and only the agreement
-    of neighbours is measured.
+    Each model is one set, whose items search each other, or a pair of two sets: queries, and the gallery that they
+    search. The sets of all models must hold the same items, matched by id. Labels may come with
+    any of them. Without labels nothing can be judged, unless a protocol brings a ground truth: the verdict is
+    "unlabelled", and only the agreement of neighbours is measured.
 
     Args:
-        old_query: Queries embedded by the old model.
-        old_gallery: Gallery embedded by the old model.
-        new_query: The same queries embedded by the new model.
-        new_gallery: The same gallery embedded by the new model.
-        independent_query: The same queries by the new recipe trained without alignment, for P_up and P_comp.
-        independent_gallery: The gallery by that model.
+        old: What the old model made of the items, or of queries and of the gallery.
+        new: What the new model made of the same items.
+        independent: What the new recipe trained without alignment made of them, for P_up and P_comp.
         cross: Queries and gallery that answer the cross-test where a map or a head links two frozen models, whose own
             spaces may then differ: mapped new queries with the old gallery, new queries with the mapped old gallery,
-            or both mapped; the same items. `new_query` and `new_gallery` stay those of the frozen model.
+            or both mapped; the same items. `new` stays what the frozen model made.
         protocol: Who answers what, and what is averaged, see `protocols`; by label when left out.
         metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
@@ -98,7 +93,8 @@ def evaluate(
         guards: Metrics that must not be clearly worse in the cross-test, whatever the gate metric says: the whole
             interval of cross - self_old below 0 turns "compatible" into "mixed". Every metric, and that of the first
             hit, when left out; () for none.
-        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out).
+        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out). When
+            left out: where each model is one set.
         no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
         resamples: Bootstrap resamples.
         resample: Draw "queries" or whole "classes", whose queries are correlated; see `intervals`. "auto": classes
@@ -115,19 +111,29 @@ def evaluate(
         device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
 
     Raises:
-        ConfigError: An unknown metric or option, or half an independent model; or mixing where nothing says what is
+        ConfigError: An unknown metric or option, or a pair beside one set; or mixing where nothing says what is
             right, or a map or a head links the models.
         DataError: Fingerprints or labels contradict each other, or a side is empty.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
+
+    >>> rng, labels = np.random.default_rng(0), np.arange(40) % 4
+    >>> centres, noise = rng.normal(size=(4, 8)), rng.normal(size=(40, 8))
+    >>> old, new = (
+    ...     EmbeddingSet((centres[labels] + width * noise).astype(np.float32), model=name, labels=labels)
+    ...     for name, width in (("v1", 1.0), ("v2", 0.5))
+    ... )
+    >>> evaluate(old, new).verdict
+    'compatible'
     """
-    check_given(old_query=old_query, old_gallery=old_gallery, new_query=new_query, new_gallery=new_gallery)
+    if exclude_same_id is None:
+        exclude_same_id = protocol is None and isinstance(old, EmbeddingSet)
+    old, new, third = _sides(old, new, independent)
     protocol = _protocol(protocol, exclude_same_id, no_relevant)
     gate_metric = gate_metric or protocol.gate_metric
     names, guarded = _metrics(protocol, metrics, gate_metric, guards)
     draws = Draws(resamples, level, seed)
-    third = independent_query, independent_gallery
-    models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
+    models = matched(old, new, third, cross)
     blind = protocol.needs_labels and not models.labelled
     agreement = None
     if blind or not protocol.judges:
@@ -195,6 +201,25 @@ def evaluate(
         upgrade_curve=_curve(models, protocol, gate_metric, seed) if has_curve else None,
         mixing=mixed,
     )
+
+
+def _sides(
+    old: EmbeddingSet | Sides, new: EmbeddingSet | Sides, independent: EmbeddingSet | Sides | None
+) -> tuple[Sides, Sides, Sides | None]:
+    """Return queries and gallery of every model; those of one set are that set."""
+    given = {"old": old, "new": new} | ({} if independent is None else {"independent": independent})
+    kinds = {isinstance(one, tuple | list) for one in given.values()}
+    refuse(len(kinds) > 1, "One set and a pair of sets were given.", "one set of each model, or a pair of each")
+    sides: dict[str, Sides] = {}
+    for name, one in given.items():
+        if isinstance(one, tuple | list):
+            refuse(len(one) != 2, f"'{name}' is a {type(one).__name__} of {len(one)}.", "a pair: queries and gallery")
+            check_given(**{f"{name} queries": one[0], f"{name} gallery": one[1]})
+            sides[name] = one[0], one[1]
+        else:
+            check_given(**{name: one})
+            sides[name] = one, one
+    return sides["old"], sides["new"], sides.get("independent")
 
 
 def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:

@@ -106,7 +106,7 @@ def choose_examples(
         DataError: The evaluation is of other models, queries or another link.
     """
     count, k = count_of("count", count), count_of("k", k)
-    models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None), cross)
+    models = matched((old_query, old_gallery), (new_query, new_gallery), cross=cross)
     _check_same(evaluation, models)
     systems: dict[_System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}
     judge = _judge(evaluation, protocol, exclude_same_id)

@@ -60,9 +60,7 @@ def rank_metrics(
         SpaceMismatchError: The sides are of different spaces.
         EmptyOverlapError: No query has any relevant item.
 
-    >>> from limpet.geometry import Hypersphere
-    >>> items = EmbeddingSet(StringArray.of(["a", "b", "c"]), np.array([[1, 0], [0, 1], [3, 4]], dtype=np.float32),
-    ...                      "declared:example", Hypersphere(2), labels=np.array([0, 1, 0]))
+    >>> items = EmbeddingSet(np.array([[1, 0], [0, 1], [3, 4]], np.float32), model="example", labels=[0, 1, 0])
     >>> rank_metrics(items, items, ("map", "recall@1"), exclude_same_id=True)
     {'map': array([1. , nan, 0.5]), 'recall@1': array([ 1., nan,  0.])}
     """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.same_items import labels_as_in, refuse_one_model, with_common_labels
-from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError, shown
+from limpet.errors import DataError, EmptyOverlapError, SpaceMismatchError, shown
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows
 from limpet.geometry import Side, Space
@@ -227,7 +227,7 @@ def _marks(query: EmbeddingSet, gallery: EmbeddingSet) -> tuple[NDArray[np.bool_
 def matched(
     old: Sides,
     new: Sides,
-    independent: tuple[EmbeddingSet | None, EmbeddingSet | None],
+    independent: Sides | None = None,
     cross: Sides | None = None,
 ) -> MatchedModels:
     """Bring the items of all models into the order of the old ones, and give all of them the same labels.
@@ -235,18 +235,16 @@ def matched(
     Args:
         old: Queries and gallery of the old model.
         new: Queries and gallery of the new model.
-        independent: Queries and gallery of the independent model, or twice None.
+        independent: Queries and gallery of the independent model, where there is one.
         cross: Queries and gallery of the cross-test, where a map or a head links the two models.
 
     Raises:
-        ConfigError: Queries or gallery of the independent model are missing.
         DataError: Fingerprints or labels contradict each other.
         EmptyOverlapError: The models embedded different items.
         SpaceMismatchError: Old and new model have different spaces, and nothing links them; or the sides of the
             cross-test do.
     """
-    third = _whole(independent)
-    models = {"old": old, "new": new} | ({"independent": third} if third else {})
+    models = {"old": old, "new": new} | ({} if independent is None else {"independent": independent})
     for name, sides in models.items():
         check_one_model(name, *sides)
     refuse_one_model(old[0], new[0])
@@ -278,18 +276,6 @@ def in_one_order(models: Mapping[str, Sides]) -> dict[str, Sides]:
         for side, what in enumerate(("queries", "gallery"))
     )  # fmt: skip
     return dict(zip(models, zip(queries, galleries, strict=True), strict=True))
-
-
-def _whole(sides: tuple[EmbeddingSet | None, EmbeddingSet | None]) -> Sides | None:
-    query, gallery = sides
-    if query is None and gallery is None:
-        return None
-    if query is None or gallery is None:
-        raise ConfigError(
-            f"The independent model has {'no queries' if query is None else 'no gallery'}.",
-            expected="both of its sides, or neither",
-        )
-    return query, gallery
 
 
 def check_one_model(name: str, query: EmbeddingSet, gallery: EmbeddingSet) -> None:

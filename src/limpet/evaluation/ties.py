@@ -58,9 +58,8 @@ def ties_of(values: Mapping[str, Mapping[str, PerUnit]], models: Mapping[str, Si
 def distinct_vectors(embeddings: EmbeddingSet) -> int:
     """Count the vectors of which no two are equal, by their products with one random vector.
 
-    >>> from limpet.geometry import Hypersphere
     >>> vectors = np.array([[1, 2], [3, 4], [1, 2]], np.float32)
-    >>> distinct_vectors(EmbeddingSet(["a", "b", "c"], vectors, "declared:example", Hypersphere(2)))
+    >>> distinct_vectors(EmbeddingSet(vectors, model="example"))
     2
     """
     direction = np.random.default_rng(0).normal(size=embeddings.dim)

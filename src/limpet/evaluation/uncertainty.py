@@ -261,7 +261,7 @@ def choose_disk(
     curvature = old_gallery.space.curvature
     if not all(uncertain) or curvature is None:
         return None
-    models = matched((old_gallery, old_gallery), (new_gallery, new_gallery), (None, None))
+    models = matched((old_gallery, old_gallery), (new_gallery, new_gallery))
     old, new = models.old[1], models.new[1]
     if old.labels is None:
         return None

@@ -59,7 +59,7 @@ def drawn_cohort(gallery: OpenGallery, link: Link, *, seed: int = 0) -> Cohort:
     asked, searched = state.by_name[link.query], state.by_name[link.gallery]
     ids, stored, new = vectors_of_both(store, searched.name, asked.name, [name for _, name in drawn])
     points = np.ascontiguousarray(asked.geometry.from_index_form(new), np.float32)
-    queries = EmbeddingSet(ids, points, asked.fingerprint, asked.geometry, "query")  # type: ignore[arg-type]
+    queries = EmbeddingSet(points, ids, asked.fingerprint, asked.geometry, "query")
     mapped = queries if link.adapter is None else gallery.files.adapter(link.adapter).apply(queries)
     own, other = (one.space.query_form(one.vectors, to.geometry) for one, to in ((queries, asked), (mapped, searched)))
     return Cohort.of(new, stored, own, other)

@@ -800,7 +800,7 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
     vectors = np.atleast_2d(vectors_of(queries))
     space = state.made_by(of).geometry
     ids = [f"query {row}" for row in range(len(vectors))]
-    return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")  # type: ignore[arg-type]
+    return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")
 
 
 def _check_space(queries: EmbeddingSet, query: Generation) -> None:

@@ -244,7 +244,7 @@ class _Import:
             self.unusable += list(names[wrong])
             rows = np.delete(rows, wrong)
         made_by = self.generation.fingerprint
-        return EmbeddingSet(names[rows], points[rows], made_by, space, role="document"), rows
+        return EmbeddingSet(points[rows], names[rows], made_by, space, role="document"), rows
 
     def _new(self, ids: StringArray) -> NDArray[np.int64]:
         """Return the rows whose item the gallery does not have; refuse what this very import wrote."""

@@ -46,7 +46,7 @@ def make_set(vectors: ArrayLike, model: str, ids: Sequence[str] | None = None, *
     """Build a set of points named i0, i1, ... by their rows, or by the ids given."""
     vectors = np.asarray(vectors, np.float32)
     named = StringArray.of([f"i{row}" for row in range(len(vectors))] if ids is None else ids)
-    return EmbeddingSet(named, vectors, f"declared:{model}", Hypersphere(vectors.shape[1]), **values)
+    return EmbeddingSet(vectors, named, f"declared:{model}", Hypersphere(vectors.shape[1]), **values)
 
 
 def related(

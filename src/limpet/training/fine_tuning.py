@@ -322,7 +322,7 @@ def embedded_before(
         vectors[rows] = embed_texts(encoder, every.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
     names = None if every.labels is None else StringArray.of(every.class_names)
     return EmbeddingSet(
-        every.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names,
+        vectors, every.ids, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names,
         contents=every.digests(),
     )  # fmt: skip
 
@@ -340,4 +340,4 @@ def _tokens(
 
 def _nothing_of(encoder: TextEncoder) -> EmbeddingSet:
     vectors = np.empty((0, encoder.dim), np.float32)
-    return EmbeddingSet(StringArray.of([]), vectors, encoder.fingerprint, Hypersphere(encoder.dim))
+    return EmbeddingSet(vectors, StringArray.of([]), encoder.fingerprint, Hypersphere(encoder.dim))

@@ -488,7 +488,7 @@ class Parallel:
 
 def points_of(source: VectorSource, ids: Sequence[str], vectors: NDArray[np.float32]) -> EmbeddingSet:
     """Return checked points of a source's model."""
-    return EmbeddingSet(StringArray.of(ids), vectors, source.fingerprint, source.space, ROLE)
+    return EmbeddingSet(vectors, StringArray.of(ids), source.fingerprint, source.space, ROLE)
 
 
 def nothing_of(source: VectorSource) -> EmbeddingSet:

@@ -24,7 +24,7 @@ class Listed(RankingProtocol):
 
 def unlabelled(ids: list[str]) -> EmbeddingSet:
     rows = np.eye(len(ids), dtype=np.float32)
-    return EmbeddingSet(ids, rows, "declared:model", Hypersphere(len(ids)))
+    return EmbeddingSet(rows, ids, "declared:model", Hypersphere(len(ids)))
 
 
 def listed(*rows: tuple[int, ...]) -> Listed:

@@ -16,8 +16,8 @@ from limpet_bench.sessions.runner import hits
 def items(vectors, labels, names=None, prefix="i") -> EmbeddingSet:
     vectors = np.asarray(vectors, np.float32)
     return EmbeddingSet(
-        [f"{prefix}{row}" for row in range(len(vectors))],
         vectors,
+        [f"{prefix}{row}" for row in range(len(vectors))],
         "declared:test",
         Hypersphere(vectors.shape[1]),
         labels=None if labels is None else np.asarray(labels, np.int64),

@@ -234,7 +234,7 @@ def test_lists_of_all_queries_and_the_whole_gallery_say_the_same(world: World) -
 
 
 def test_the_upgrade_curve_begins_at_the_cross_test_and_ends_at_the_self_test(world: World) -> None:
-    found = evaluate(*world.old, *world.new, protocol=world.protocol, resamples=10)
+    found = evaluate(world.old, world.new, protocol=world.protocol, resamples=10)
     assert (found.upgrade_curve is not None) == world.protocol.has_curve
     if found.upgrade_curve is not None:
         gate = world.protocol.gate_metric

@@ -19,7 +19,7 @@ def repeated(space: Space, form: Form) -> tuple[EmbeddingSet, np.ndarray]:
     distinct = (rng.normal(size=(4, space.dim)) / np.sqrt(space.dim)).astype(np.float32)
     origin = rng.integers(4, size=101)
     ids = [f"i{row}" for row in range(101)]
-    return EmbeddingSet(ids, distinct[origin], "declared:test", space, form=form, labels=origin % 2), origin
+    return EmbeddingSet(distinct[origin], ids, "declared:test", space, form=form, labels=origin % 2), origin
 
 
 @pytest.mark.parametrize("side", ["query", "gallery"])

@@ -580,10 +580,8 @@ def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) 
         DataError: There is no part, or a side is empty or has no labels.
         SpaceMismatchError: A part is of another space than the queries.
 
-    >>> from limpet.geometry import Hypersphere
     >>> def items(names, vectors, labels):
-    ...     return EmbeddingSet(names, np.array(vectors, np.float32), "declared:example", Hypersphere(2),
-    ...                         labels=np.array(labels))
+    ...     return EmbeddingSet(np.array(vectors, np.float32), names, model="example", labels=labels)
     >>> old, new = items(["a"], [[1, 0]], [0]), items(["b", "c"], [[0, 1], [0.8, 0.6]], [1, 1])
     >>> hits(items(["q", "r"], [[0.6, 0.8], [1, 0]], [0, 0]), [old, new], (1, 3))
     {1: array([0., 1.]), 3: array([1., 1.])}

@@ -241,7 +241,7 @@ def _stored(gallery: Gallery, identifier: str) -> EmbeddingSet:
         ids, form = gallery.store.vectors(generation.name, [identifier])
         if ids:
             points = np.ascontiguousarray(generation.geometry.from_index_form(form), np.float32)
-            return EmbeddingSet(StringArray.of(ids), points, generation.fingerprint, generation.geometry)
+            return EmbeddingSet(points, StringArray.of(ids), generation.fingerprint, generation.geometry)
     raise ConfigError(
         f"There is no item '{identifier}' with a vector.",
         expected="an id of the gallery",

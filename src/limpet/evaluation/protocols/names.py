@@ -24,8 +24,7 @@ def rows_named(names: Sequence[str], embeddings: EmbeddingSet) -> NDArray[np.int
     Raises:
         DataError: A name stands for more than one item.
 
-    >>> from limpet.geometry import Hypersphere
-    >>> items = EmbeddingSet(["jpg/oxford_1.jpg", "b"], np.eye(2, dtype=np.float32), "declared:x", Hypersphere(2))
+    >>> items = EmbeddingSet(np.eye(2, dtype=np.float32), ["jpg/oxford_1.jpg", "b"], model="x")
     >>> rows_named(["oxford_1", "c", "b"], items).tolist()
     [0, -1, 1]
     """

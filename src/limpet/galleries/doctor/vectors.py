@@ -162,7 +162,7 @@ def mapped_again(store: Store, state: GalleryState, generation: Generation, samp
     images = read_adapter(store, generation.adapter).map(base.geometry.from_index_form(forms))
     rows = np.flatnonzero(images.any(axis=1))
     made = EmbeddingSet(
-        ids=[ids[row] for row in rows],  # type: ignore[arg-type]
+        ids=[ids[row] for row in rows],
         vectors=np.ascontiguousarray(images[rows], np.float32),
         fingerprint=generation.fingerprint,
         space=generation.geometry,

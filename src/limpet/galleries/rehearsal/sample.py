@@ -161,7 +161,7 @@ class RehearsalSample:
         ids = [items.ids[row] for row in kept]
         points = old.geometry.from_index_form(forms[[place[one] for one in ids]])
         vectors = EmbeddingSet(
-            ids=ids,  # type: ignore[arg-type]
+            ids=ids,
             vectors=np.ascontiguousarray(points, np.float32),
             fingerprint=old.fingerprint,
             space=old.geometry,
