@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +200,28 @@ def test_a_table_of_things() -> None:
     assert [*table] == ["plus", "pi", "x"] and len(table) == 3 and dict(table) == {"plus": 1, "pi": np.pi, "x": 3.0}
     del table["pi"], table["x"]
     assert [*table] == ["plus"]
+
+
+def test_a_registry_shows_a_line_for_every_name_and_imports_nothing() -> None:
+    code = "import sys, limpet; print(limpet.METHODS); print('torch' in sys.modules)"
+    head, *lines, imported = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(METHODS.places) and imported == "False"
+    assert head.split()[:3] == ["name", "needs", "an"]
+    place = head.index("what it is")
+    (bct,) = (line for line in lines if line.startswith("bct "))
+    assert bct[place:].startswith("Influence loss") and bct[head.index("needs") : place].split() == ["yes"]
+
+
+def test_a_registry_tells_the_documentation_of_what_was_set_and_of_what_is_a_part_of_a_function() -> None:
+    def doubled(number: int, times: int) -> int:
+        """Multiply a number."""
+        return number * times
+
+    things = Registry("thing", "things", {"two": 2}, fits=lambda _: True, expected="anything")
+    assert repr(things).splitlines() == ["name  what it is", "two"]
+    things["twice"] = partial(doubled, times=2)
+    assert repr(things).splitlines()[-1] == "twice  Multiply a number."
+    del things["twice"], things["two"]
+    assert repr(things) == ""

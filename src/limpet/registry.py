@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, Sequence, ValuesView
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from sys import path as search_path
@@ -11,6 +13,7 @@ from typing import Any, TypeVar
 
 from limpet.errors import ConfigError, MissingExtraError, reason, unknown_name
 from limpet.support.extras import needing
+from limpet.support.source_code import definition_at
 
 Thing = TypeVar("Thing")
 
@@ -31,6 +34,8 @@ class Registry(MutableMapping[str, Thing]):
         expected: What `fits` asks for, in words.
         listing: A command that lists the things, if there is one.
         in_bench: Names of things that the package limpet-bench offers; the error for such a name says to install it.
+        facts: What to tell of a name beside the first paragraph of its documentation, by columns of the table that
+            ``repr`` returns.
 
     >>> signs = Registry("sign", "signs", {"plus": 1}, fits=lambda sign: isinstance(sign, int), expected="a number")
     >>> signs["plus"], "minus" in signs
@@ -52,8 +57,9 @@ class Registry(MutableMapping[str, Thing]):
         expected: str,
         listing: str = "",
         in_bench: Sequence[str] = (),
+        facts: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        self.in_bench = in_bench
+        self.in_bench, self._facts = in_bench, facts
         self.kind, self.group, self.listing = kind, f"limpet.{group}", listing
         self.places = {name: place for name, place in own.items() if isinstance(place, str)}
         self._own = tuple(own)
@@ -113,6 +119,30 @@ class Registry(MutableMapping[str, Thing]):
     def values(self) -> ValuesView[Thing]:
         """Return the things that `items` returns."""
         return {name: self._thing(name) for name in self}.values()
+
+    def documentation(self, name: str) -> str:
+        """Return the documentation of a thing, read from its source where it was not imported yet.
+
+        Empty for what has none of its own, such as a number.
+        """
+        if name in self.places and not self.imported(name):
+            return ast.get_docstring(definition_at(self.places[name])) or ""
+        thing: Any = self[name]
+        thing = thing.func if isinstance(thing, partial) else thing
+        return inspect.getdoc(thing) or "" if inspect.isclass(thing) or inspect.isroutine(thing) else ""
+
+    def __repr__(self) -> str:
+        rows = [
+            {
+                "name": name,
+                **self._facts(name),
+                "what it is": " ".join(self.documentation(name).split("\n\n")[0].split()),
+            }
+            for name in self
+        ]
+        lines = [dict(zip(rows[0], rows[0], strict=True)), *rows] if rows else []
+        widths = {column: max(len(line[column]) for line in lines) for column in (lines[0] if lines else ())}
+        return "\n".join("  ".join(line[one].ljust(widths[one]) for one in widths).rstrip() for line in lines)
 
     def imported(self, name: str) -> bool:
         """Say whether a thing was imported already."""

@@ -64,6 +64,7 @@ def test_scikit_learn_clones_searches_and_pipes_adapters() -> None:
         with pytest.raises(ConfigError, match="not fitted"):
             again.transform(new)
         assert again.get_params() == adapter.get_params() and again.fit(new, old).fingerprint == adapter.fingerprint
+        np.testing.assert_array_equal(clone(adapter).fit_transform(new, old), adapter.transform(new))
         check_is_fitted(adapter)
         pipeline = make_pipeline(FunctionTransformer(lambda rows: rows * 2), clone(adapter)).fit(new, old)
         np.testing.assert_allclose(pipeline.transform(new), adapter.transform(new), atol=1e-5)

@@ -81,7 +81,8 @@ class Adapter(OnHub):
     A subclass offers `solve` and `images`, says what it is called in `kind`, and keeps every option under its own name.
 
     In scikit-learn's manner, arrays will do: ``fit(X, Y)`` learns to take row i of X to row i of Y, ``transform(X)``
-    maps, and ``get_params``, ``set_params`` and ``sklearn.base.clone`` work; scikit-learn is not needed for it.
+    maps, ``fit_transform(X, Y)`` does both, and ``get_params``, ``set_params`` and ``sklearn.base.clone`` work;
+    scikit-learn is not needed for it.
 
     Args:
         direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
@@ -282,6 +283,19 @@ class Adapter(OnHub):
         """Return what `map` returns, by scikit-learn's name."""
         return self.map(vectors)
 
+    def fit_transform(self, sources: NDArray[np.floating], targets: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Fit the map on two arrays, and return the images of the first.
+
+        Args:
+            sources: What is mapped, (N, S).
+            targets: Where it shall arrive, (N, T), row by row.
+
+        Raises:
+            ConfigError: As `fit`.
+            DataError: As `fit`.
+        """
+        return self.fit(sources, targets).transform(sources)
+
     def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return all options by name, the direction among them; in scikit-learn's manner.
 
@@ -302,6 +316,11 @@ class Adapter(OnHub):
         for name, value in options.items():
             setattr(self, name, value)
         return self
+
+    def __repr__(self) -> str:
+        usual = inspect.signature(type(self)).parameters
+        chosen = [f"{name}={one!r}" for name, one in self.get_params().items() if one != usual[name].default]
+        return f"{type(self).__name__}({', '.join(chosen)})"
 
     def __sklearn_tags__(self) -> Any:
         """Return what pipelines of scikit-learn ask for; nobody else calls it, so the package is there."""

@@ -21,6 +21,13 @@ class Ridge(AffineAdapter):
         direction: Which model's embeddings are mapped; see `Adapter`.
         penalty: λ, at least 0; 0 is least squares. By default that of 10⁻⁶ to 10³, in steps of √10, whose maps have the
             least squared error on a fifth of the pairs left out in turn.
+
+    >>> Ridge(), Ridge("old_to_new", penalty=0.1)
+    (Ridge(), Ridge(direction='old_to_new', penalty=0.1))
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(50, 4))
+    >>> Ridge().fit_transform(rows, rows[:, ::-1]).shape
+    (50, 4)
     """
 
     kind = "ridge"

@@ -29,6 +29,12 @@ def _is_method(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, CompatibilityMethod)
 
 
+def _facts(name: str) -> dict[str, str]:
+    from limpet.methods.descriptions import describe
+
+    return {"needs an old model": "yes" if describe(name).needs_old else "no"}
+
+
 METHODS: Registry[type[CompatibilityMethod]] = Registry(
     "method",
     "methods",
@@ -67,6 +73,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
     fits=_is_method,
     expected="a subclass of limpet.methods.base.CompatibilityMethod",
     listing="limpet methods",
+    facts=_facts,
 )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from limpet.geometry.spaces import SPACES
 from limpet.methods import METHODS
+from limpet.support.source_code import definition_at
 
 _ATTRIBUTES = ("spaces", "needs_old", "sessions_only")
 _BASE = "limpet.methods.base:CompatibilityMethod"
@@ -55,21 +55,14 @@ def _from_class(method: Any) -> Description:
 
 
 def _from_source(place: str) -> Description:
-    own = _class(place)
-    if [ast.unparse(base) for base in own.bases] != [_BASE.partition(":")[2]]:
+    own = definition_at(place)
+    if not isinstance(own, ast.ClassDef) or [ast.unparse(base) for base in own.bases] != [_BASE.partition(":")[2]]:
         raise ValueError(f"{place} inherits from something else")
-    attributes = dict(_attributes(_class(_BASE))) | dict(_attributes(own))
+    attributes = dict(_attributes(definition_at(_BASE))) | dict(_attributes(own))
     return Description(ast.get_docstring(own) or "", dict(_options(own)), **attributes)
 
 
-def _class(place: str) -> ast.ClassDef:
-    module, _, name = place.partition(":")
-    tree = ast.parse(Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8"))
-    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    return found
-
-
-def _attributes(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
+def _attributes(node: ast.ClassDef | ast.FunctionDef) -> Iterator[tuple[str, Any]]:
     for line in node.body:
         if isinstance(line, ast.Assign | ast.AnnAssign):
             targets = line.targets if isinstance(line, ast.Assign) else [line.target]

@@ -15,6 +15,7 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +50,25 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from _statements(child)
+
+
+def definition_at(place: str) -> ast.ClassDef | ast.FunctionDef:
+    """Return the source of a class or function, which is not imported.
+
+    Args:
+        place: Where it is: ``"limpet.methods.bct:BCT"``. The packages above its module are imported.
+
+    Raises:
+        OSError: The module has no source file.
+        ValueError: It defines no such thing.
+    """
+    module, _, name = place.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"There is no source of {module}.")
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (found,) = (one for one in tree.body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == name)
+    return found
 
 
 def digest_of(paths: Iterable[Path]) -> str:

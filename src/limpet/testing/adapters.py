@@ -313,6 +313,7 @@ def options_are_got_and_set_and_a_copy_is_not_fitted(name: str) -> None:
     copied = kind(**options)
     assert all(copied.get_params()[key] is value for key, value in options.items()), "an option is kept otherwise"
     assert list(options) == list(inspect.signature(type(adapter)).parameters)
+    assert eval(repr(adapter), {kind.__name__: kind}).get_params() == options, "repr does not say the options"  # noqa: S307
     refused(lambda: copied.fingerprint, ConfigError, words="not fitted")
     assert copied.set_params(**options).fit(*sets).fingerprint == adapter.fingerprint
     before = adapter.fingerprint
