@@ -36,15 +36,6 @@ def laid_out(request: pytest.FixtureRequest, make_shop: Callable[..., Shop]) -> 
         yield attachment, shop
 
 
-def unseen(shop: Shop, statement: str, *values: Any) -> None:
-    """Run a statement while our triggers are switched off, and switch them on as they were."""
-    names = [str(name) for (name,) in shop.execute(
-        "SELECT tgname FROM pg_trigger WHERE tgrelid = 'shop.items'::regclass AND tgname LIKE 'zz%'")]  # fmt: skip
-    shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
-    shop.execute(statement, values)
-    shop.execute("; ".join(f"ALTER TABLE shop.items ENABLE ALWAYS TRIGGER {name}" for name in names))
-
-
 WRITES: dict[str, tuple[str, list[Any], str]] = {
     "a text": ("UPDATE shop.items SET title = 'a' WHERE id = 1", [], "1"),
     "a vector": ("UPDATE shop.items SET emb = %s WHERE id = 1", [written("old", "z")], "1"),
@@ -59,7 +50,7 @@ WRITES: dict[str, tuple[str, list[Any], str]] = {
 def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_out: LaidOut) -> None:
     it, shop = laid_out
     statement, values, row = WRITES[kind]
-    unseen(shop, statement, *values)
+    shop.unseen(statement, *values)
     steps: list[tuple[str, Callable[[], None]]] = [("cancel", it.cancel)]
     if not it.state.shared:  # a pointer is turned whatever vectors the column holds
         steps.append(("swap", it.swap))
@@ -81,7 +72,7 @@ def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_
 
 def test_a_vector_taken_away_without_triggers_stays_away(laid_out: LaidOut) -> None:
     it, shop = laid_out
-    unseen(shop, "UPDATE shop.items SET emb = NULL WHERE id = 1")
+    shop.unseen("UPDATE shop.items SET emb = NULL WHERE id = 1")
     it.verify()
     for side in ("new", "old"):
         it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
@@ -91,7 +82,7 @@ def test_a_vector_taken_away_without_triggers_stays_away(laid_out: LaidOut) -> N
 def test_rows_written_without_triggers_are_refused_where_new_vectors_serve(laid_out: LaidOut) -> None:
     it, shop = laid_out
     it.swap(writes="new")
-    unseen(shop, "UPDATE shop.items SET title = 'a' WHERE id IN (1, 2)")
+    shop.unseen("UPDATE shop.items SET title = 'a' WHERE id IN (1, 2)")
     steps = {"finish": it.finish} | ({} if it.state.shared else {"rollback": it.rollback})
     for name, step in steps.items():
         with pytest.raises(UpgradeStateError, match=f"Cannot {name}: 2 rows"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,12 @@ from crash.shop import DIM, Shop, lasting_shop, vector
 from limpet import Gallery, Hypersphere, open_upgrade
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
+from limpet.galleries.backup import restore
 from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.testing import upgrade_contract
-from limpet.testing.upgrades import serves
-from limpet.upgrade.base import Upgrade
-from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource
+from limpet.testing.upgrades import Writer, serves
+from limpet.upgrade.base import Upgrade, UpgradeVerification
+from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource, WithText
 
 PROMISES = [str(check) for check in upgrade_contract(lambda folder: None)]  # type: ignore[arg-type,return-value]
 KINDS = ("memory", "lance", "postgresql", "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
@@ -41,11 +43,30 @@ def directions(side: ModelSide, texts: list[str]) -> NDArray[np.float32]:
     return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
 
 
+class Beside:
+    """A source beside an application that does something, once, when the first vectors were made.
+
+    Args:
+        source: Of vectors.
+        meanwhile: What the application does.
+    """
+
+    def __init__(self, source: VectorSource, meanwhile: Callable[[], None]) -> None:
+        self.source, self.fingerprint, self.space = source, source.fingerprint, source.space
+        self.left = [meanwhile]
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        made = self.source.embed(ids)
+        if self.left:
+            self.left.pop()()
+        return made
+
+
 class GalleryIndex:
     """A gallery, and a program that writes it with the active model."""
 
-    def __init__(self, url: str) -> None:
-        self.url, self.twin, self.writes = url, dict[str, str](), "old"
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder, self.twin, self.writes = url, folder, dict[str, str](), "old"
         self.gallery = Gallery.create(url, fingerprint="declared:old", space=Hypersphere(DIM))
 
     def _set(self, side: ModelSide, texts: dict[str, str]) -> EmbeddingSet:
@@ -59,8 +80,14 @@ class GalleryIndex:
     def open(self) -> Upgrade:
         return open_upgrade(self.url)
 
-    def write(self, item: str, version: int) -> None:
-        self.twin[item] = named(item, version)
+    def write(self, item: str, version: int, writer: Writer = "declared") -> None:
+        text = "" if writer == "blank" else named(item, version)
+        if writer == "unseen":
+            self.gallery.upsert(self._set("old", {item: text}).replace(fingerprint="declared:unknown"))
+        self.twin[item] = text
+        if writer == "late":
+            self.gallery.upsert(self._set("old", {item: text}))
+            return
         both = self.writes == "new" and self.gallery.state.phase == "swapped"  # so that a rollback finds it
         sides: tuple[ModelSide, ...] = ("old", "new") if both else (self.writes,)  # type: ignore[assignment]
         self.gallery.upsert(*(self._set(side, {item: self.twin[item]}) for side in sides))
@@ -69,12 +96,28 @@ class GalleryIndex:
         del self.twin[item]
         self.gallery.delete([item])
 
-    def fill(self, upgrade: Upgrade, side: ModelSide) -> None:
+    def fill(self, upgrade: Upgrade, side: ModelSide, meanwhile: Callable[[], None] = lambda: None) -> None:
         if side == "new":
-            upgrade.backfill(self._source(side))
+            upgrade.backfill(Beside(self._source(side), meanwhile))
+        else:
+            meanwhile()
+
+    def verify(self, upgrade: Upgrade) -> UpgradeVerification:
+        return upgrade.verify()
+
+    def occupy(self) -> bool:
+        return False  # the place is the gallery's alone
+
+    def copied(self) -> GalleryIndex:
+        other = copy.copy(self)
+        other.url, other.twin = f"{self.url}_copy", dict(self.twin)
+        self.gallery.backup(self.folder / "backup")
+        restore(self.folder / "backup", other.url)
+        other.gallery = Gallery.open(other.url)
+        return other
 
     def _source(self, side: ModelSide) -> VectorSource:
-        items = CallableItems(lambda ids: [self.twin.get(one) for one in ids])
+        items = WithText(CallableItems(lambda ids: [self.twin.get(one) for one in ids]))
         return CallableVectors(lambda texts: directions(side, texts), f"declared:{side}", Hypersphere(DIM), items)
 
     def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
@@ -110,14 +153,34 @@ class AttachedIndex:
         opened: Upgrade = self.application.open()
         return opened
 
-    def write(self, item: str, version: int) -> None:
-        self.application.write(int(item), named(item, version), self.writes)  # type: ignore[arg-type]
+    def write(self, item: str, version: int, writer: Writer = "declared") -> None:
+        text = "" if writer == "blank" else named(item, version)
+        if writer in ("late", "unseen"):
+            getattr(self.application, writer)(int(item), text)
+        else:
+            self.application.write(int(item), text, self.writes)  # type: ignore[arg-type]
 
     def delete(self, item: str) -> None:
         self.application.delete(int(item))
 
-    def fill(self, upgrade: Upgrade, side: ModelSide) -> None:
-        upgrade.backfill(self.application.source(side, upgrade), of=side)  # type: ignore[call-arg]
+    def fill(self, upgrade: Upgrade, side: ModelSide, meanwhile: Callable[[], None] = lambda: None) -> None:
+        source = Beside(self.application.source(side, upgrade), meanwhile)
+        upgrade.backfill(source, of=side)  # type: ignore[call-arg]
+
+    def verify(self, upgrade: Upgrade) -> UpgradeVerification:
+        if not isinstance(self.application, PostgresApplication):
+            return upgrade.verify()
+        serving = upgrade.status().serving
+        return upgrade.verify(source=self.application.source(serving, upgrade))  # type: ignore[call-arg]
+
+    def occupy(self) -> bool:
+        self.application.occupy()
+        return True
+
+    def copied(self) -> AttachedIndex:
+        other = copy.copy(self)
+        other.application = self.application.copied()
+        return other
 
     def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
         upgrade.declare_writes(side)  # type: ignore[attr-defined]
@@ -150,7 +213,7 @@ def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], obj
         return lambda folder: AttachedIndex(PostgresApplication(shop))
     if kind == "postgresql":
         url: str = request.getfixturevalue("postgres_url")
-        return lambda folder: GalleryIndex(url)
+        return lambda folder: GalleryIndex(url, folder)
     if kind == "chroma":
         return lambda folder: AttachedIndex(ChromaApplication(chroma_server.shared().url, str(folder / "ledger.db")))
     if kind == "milvus":
@@ -160,7 +223,7 @@ def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], obj
         return lambda folder: AttachedIndex(
             QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / "ledger.db"), f"&beside={beside}")
         )
-    return lambda folder: GalleryIndex(f"{kind}:{folder / 'gallery'}")
+    return lambda folder: GalleryIndex(f"{kind}:{folder / 'gallery'}", folder)
 
 
 @pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
@@ -170,7 +233,7 @@ def test_every_upgrade_keeps_its_promises(new_index: Callable[[Path], object], p
 
 
 def test_an_upgrade_that_serves_the_wrong_model_is_found_out(tmp_path: Path) -> None:
-    index = GalleryIndex(f"memory:{tmp_path / 'g'}")
+    index = GalleryIndex(f"memory:{tmp_path / 'g'}", tmp_path)
     index.write("1", 0)
     with index.start() as upgrade:
         assert isinstance(upgrade, GalleryUpgrade)

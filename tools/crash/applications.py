@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import shutil
+import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +26,9 @@ from limpet.engines.address import read_address
 from limpet.engines.collection import Target
 from limpet.engines.qdrant.source import connected
 from limpet.engines.sides import ModelSide
+from limpet.errors import GalleryError
 from limpet.geometry import Hypersphere
-from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource
+from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource, WithText
 
 Found = dict[int, tuple[str, list[float]]]
 
@@ -47,6 +52,14 @@ class Application(Protocol):
 
     def close(self) -> None: ...
 
+    def late(self, item: int, text: str) -> None: ...
+
+    def unseen(self, item: int, text: str) -> None: ...
+
+    def occupy(self) -> None: ...
+
+    def copied(self) -> Application: ...
+
 
 class _Collections:
     """What applications of collections share: they ask `current` what to write and what to query."""
@@ -66,7 +79,7 @@ class _Collections:
         def embed(texts: list[str]) -> np.ndarray:
             return np.stack([vector(side, text) for text in texts])
 
-        items = CallableItems(lambda ids: [self.twin.get(int(one)) for one in ids])
+        items = WithText(CallableItems(lambda ids: [self.twin.get(int(one)) for one in ids]))
         return CallableVectors(embed, f"declared:{side}", Hypersphere(DIM), items)
 
     def write(self, item: int, text: str, side: ModelSide) -> None:
@@ -77,10 +90,42 @@ class _Collections:
         del self.twin[item]
         self.remove(self.writing(), item)
 
+    def late(self, item: int, text: str) -> None:
+        """Write as a process that has not asked since nothing was attached."""
+        self.twin[item] = text
+        self.put(self.first, item, text, vector("old", text).tolist())
+
+    def unseen(self, item: int, text: str) -> None:
+        """Write as a process that writes the side which was not declared."""
+        self.twin[item] = text
+        with self.open() as it:
+            self.put(it.engine.target("new"), item, text, vector("new", text).tolist())
+
+    def occupy(self) -> None:
+        """Make what an upgrade would make, by one of another ledger."""
+        start(re.sub(r"ledger=[^&]+", r"\g<0>_other", self.url), old=OLD, new=NEW).close()
+
+    def copied(self) -> _Collections:
+        """Return the application with a copy of the items in another place, and the same ledger."""
+        other = copy.copy(self)
+        other.url, other.close = self.elsewhere(), lambda: None  # type: ignore[method-assign]
+        return other
+
+    def elsewhere(self) -> str:
+        """Copy the items, and return the URL of the copy."""
+        place, rest = self.url.split("#", 1)
+        scheme, path = place.split(":", 1)
+        (shutil.copytree if Path(path).is_dir() else shutil.copyfile)(path, other := f"{Path(path).parent}/copy.db")
+        return f"{scheme}:{other}#{rest}"
+
     def writing(self) -> Target:
+        return self.named("writes")
+
+    def named(self, for_: str) -> Target:
+        """Return what the ledger names; the first collection while nothing is attached."""
         try:
-            return current(self.url, for_="writes")
-        except Exception:  # nothing is attached yet
+            return current(self.url, for_=for_)
+        except GalleryError:
             return self.first
 
     def side(self) -> ModelSide:
@@ -88,7 +133,7 @@ class _Collections:
         return "old" if self.writing() == self.first else "new"
 
     def served(self) -> Found:
-        return self.contents(current(self.url))
+        return self.contents(self.named("queries"))
 
     first: Target
 
@@ -99,6 +144,9 @@ class _Collections:
         raise NotImplementedError
 
     def contents(self, target: Target) -> Found:
+        raise NotImplementedError
+
+    def close(self) -> None:
         raise NotImplementedError
 
 
@@ -217,6 +265,7 @@ class ChromaApplication(_Collections):
     def __init__(self, place: str, ledger: str, database: str = chromadb.DEFAULT_DATABASE, name: str = "") -> None:
         super().__init__()
         self.name = name or f"items_{uuid.uuid4().hex[:8]}"
+        self.place, self.ledger = place, ledger
         if database != chromadb.DEFAULT_DATABASE:
             httpx.post(f"http{place[6:]}/api/v2/tenants/default_tenant/databases", json={"name": database})
         self.client = chroma_client(place, database)
@@ -225,6 +274,10 @@ class ChromaApplication(_Collections):
         )
         self.first = Target(self.name)
         self.url = f"{place}/{self.name}?ledger={ledger}&database={database}"
+
+    def copied(self) -> ChromaApplication:
+        """Return an application with a collection of the same name in another database, and the same ledger."""
+        return ChromaApplication(self.place, self.ledger, f"other_{self.name}", self.name)
 
     def _collection(self, target: Target) -> Any:
         return self.client.get_collection(target.collection, embedding_function=None)
@@ -287,6 +340,24 @@ class PostgresApplication:
     def delete(self, item: int) -> None:
         del self.twin[item]
         self.shop.execute("DELETE FROM shop.items WHERE id = %s", [item])
+
+    def late(self, item: int, text: str) -> None:
+        self.write(item, text, "old")
+
+    def unseen(self, item: int, text: str) -> None:
+        self.twin[item] = text
+        self.shop.unseen(
+            "INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s)", item, text, written("new", text)
+        )
+
+    def occupy(self) -> None:
+        self.shop.execute("ALTER TABLE shop.items ADD emb_limpet_new text")
+
+    def copied(self) -> PostgresApplication:
+        with tempfile.TemporaryDirectory() as folder:
+            other = PostgresApplication(self.shop.copied(folder))
+        other.twin, other.close = dict(self.twin), other.shop.drop  # type: ignore[method-assign]
+        return other
 
     def served(self) -> Found:
         rows: Sequence[Any] = self.shop.execute("SELECT id, title, emb::text FROM shop.items WHERE emb IS NOT NULL")

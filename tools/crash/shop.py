@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import uuid
 import zlib
@@ -81,6 +82,11 @@ class Shop:
         self.execute(made)
         return self
 
+    def drop(self) -> None:
+        """Remove the database."""
+        self.end_sessions()
+        self.server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
     def end_sessions(self) -> None:
         """Let the next statement have a session that begins with it."""
         while self.sessions:
@@ -130,6 +136,25 @@ class Shop:
         assert done.returncode == 0, done.stderr
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--")))
 
+    def unseen(self, statement: str, *values: Any) -> None:
+        """Run a statement while our triggers are switched off, and switch them on as they were."""
+        names = [str(name) for (name,) in self.execute(
+            "SELECT tgname FROM pg_trigger WHERE tgrelid = 'shop.items'::regclass AND tgname LIKE 'zz%'")]  # fmt: skip
+        self.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
+        self.execute(statement, values)
+        self.execute("; ".join(f"ALTER TABLE shop.items ENABLE ALWAYS TRIGGER {name}" for name in names))
+
+    def copied(self, folder: str) -> Shop:
+        """Return a shop whose database was restored from a dump of this one."""
+        other, dump = copy.copy(self), f"{folder}/{self.name}.dump"
+        other.name, other.lasting, other.sessions = f"copy_{uuid.uuid4().hex}", False, []
+        self.server.execute(f"CREATE DATABASE {other.name}")
+        for words in (["pg_dump", "-Fc", "-f", dump, self.database],
+                      ["pg_restore", "--single-transaction", "-d", other.database, dump]):  # fmt: skip
+            done = subprocess.run([str(PROGRAMS / words[0]), *words[1:]], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        return other
+
     def contents(self, table: str = "shop.items") -> list[tuple[Any, ...]]:
         return self.execute(f"SELECT * FROM {table} AS one ORDER BY one::text")
 
@@ -149,8 +174,7 @@ def lasting_shop(server: Server) -> Iterator[Shop]:
     """Make a shop for several tests, which renew it."""
     shop = Shop(server, f"shop_{uuid.uuid4().hex}", lasting=True)
     yield shop
-    shop.end_sessions()
-    server.execute(f"DROP DATABASE {shop.name} WITH (FORCE)")
+    shop.drop()
 
 
 def indexed(it: PostgresAttachment) -> None:

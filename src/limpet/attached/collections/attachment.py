@@ -43,7 +43,7 @@ from limpet.errors import (
 from limpet.geometry import Hypersphere, Space
 from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
-from limpet.upgrade.lifecycle import Phase
+from limpet.upgrade.lifecycle import Phase, check_step
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
@@ -209,8 +209,9 @@ class CollectionAttachment:
         for side in get_args(ModelSide):
             for ids in _parts(found.leftover(side), AT_ONCE):
                 with self.ledger.alone(self.number):
-                    if self.state.writes != found.writes:
-                        return  # another process declared it: the next comparison knows better
+                    state = self.state
+                    if state.phase == "steady" or state.writes != found.writes:
+                        return  # another process ended it, or declared it: the next comparison knows better
                     back = {row.id for row in self.engine.fetch(OTHER[side], ids) if row.digest is not None}
                     left = {row.id for row in self.engine.fetch(side, ids) if row.digest == found.before[row.id]}
                     gone = [one for one in ids if one in left and one not in back]
@@ -440,7 +441,7 @@ class CollectionAttachment:
         advance(self.state, event)
         if compare:
             self._refuse_lacking(kind, stays, self._pass(stays, None), allow_missing)
-        self.ledger.step(self.number, event)
+        self._turned(event)
 
     def client_queries(self) -> list[tuple[str, str]]:
         """Return Python for the application, each with what it is for."""
@@ -577,7 +578,9 @@ class _CollectionFill(Fillable[_Rows]):
     def write(self, batch: _Rows, made: EmbeddingSet, start: int) -> int:
         self.stale = True
         with self.at.ledger.alone(self.at.number):
-            if self.at.state.writes == self.found.writes:
+            state = self.at.state
+            check_step("backfill", state.phase)  # another process may have ended the upgrade
+            if state.writes == self.found.writes:
                 self.written += self._write(batch.rows, made)
         return len(made)
 
