@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from limpet.engines.filters import Condition
 from limpet.engines.ledger import best_first
@@ -139,6 +141,38 @@ def test_searches_are_cut_into_pieces_without_a_difference(store: Store, monkeyp
     pieces = store.search(queries, 2, generation="g1", at=store.pointer())
     assert pieces.ids == whole.ids == [["a", "b"]] * 7
     assert [list(scores) for scores in pieces.scores] == [[row.sum()] * 2 for row in queries]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.6, 0.9, 1.0])
+def test_a_search_finds_the_items_that_no_other_generation_has(store: Store, share: float) -> None:
+    with store.writing("a test"):
+        generations = [NewGeneration(name, 2, {"value": "number"}) for name in ("g1", "g2")]
+        store.commit(Changes(generations), {}, {"kind": "test"})
+    rng = np.random.default_rng(0)
+    kept: dict[str, dict[str, NDArray[np.float32]]] = {"g1": {}, "g2": {}}
+    for number in range(4):  # rows die and come again among those that stay
+        ids = [f"i{row:02d}" for row in rng.permutation(40)[: 40 if number == 0 else 8]]
+        new = [identifier for identifier in ids if rng.random() < share]
+        vectors = {"g1": rng.normal(size=(len(ids), 2)), "g2": rng.normal(size=(len(new), 2))}
+        parts = {"g1": Rows("g1", ids, vectors["g1"].astype(np.float32)),
+                 "g2": Rows("g2", new, vectors["g2"].astype(np.float32))}  # fmt: skip
+        with store.writing("a test"):
+            upsert = Upsert(ids, [{"value": float(identifier[1:])} for identifier in ids], [*parts.values()])
+            at = store.commit(Changes(upsert=upsert), {}, {"kind": "test"}).pointer
+        kept["g2"] = {one: vector for one, vector in kept["g2"].items() if one not in ids}
+        for name, part in parts.items():
+            kept[name].update(zip(part.ids, part.vectors, strict=True))
+        for others, where in itertools.product(
+            (frozenset[str](), frozenset({"g2"})), (None, Condition("value", "<", 20))
+        ):
+            left = {
+                identifier: float(vector.sum()) for identifier, vector in kept["g1"].items()
+                if not (others and identifier in kept["g2"]) and (where is None or int(identifier[1:]) < 20)
+            }  # fmt: skip
+            hits = store.search(np.ones((2, 2), np.float32), 50, generation="g1", without=others, where=where, at=at)
+            assert hits.ids == [sorted(left, key=lambda one: -left[one])] * 2
+            assert np.allclose(hits.scores[0], sorted(left.values(), reverse=True), atol=1e-6)
+            assert [one["value"] for one in hits.metadata[0]] == [float(identifier[1:]) for identifier in hits.ids[0]]
 
 
 class Lying(Disk):

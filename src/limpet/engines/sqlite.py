@@ -386,8 +386,10 @@ def _writable(path: Path) -> bool:
 
 def _unshared(path: Path) -> tuple[int, ...] | None:
     """Return the state of a file that is read without locks, last the size of its "-wal"; None where locks work."""
+    if _writable(path):
+        return None
     wal, shm = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
-    if _writable(path) or (wal.exists() and shm.exists()):
+    if wal.exists() and shm.exists():
         return None
     about = path.stat()
     return about.st_ino, about.st_size, about.st_mtime_ns, wal.stat().st_size if wal.exists() else 0

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings import EmbeddingSet
+from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.conversion import vectors_of
 from limpet.embeddings.embedding_set import check_given
 from limpet.engines.checks import damaged
@@ -799,8 +800,12 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(vectors_of(queries))
     space = state.made_by(of).geometry
-    ids = [f"query {row}" for row in range(len(vectors))]
-    return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")
+    return EmbeddingSet(_query_ids(len(vectors)), vectors, of, space, role="query")
+
+
+@lru_cache(maxsize=8)  # programs ask again and again as many queries at once
+def _query_ids(count: int) -> StringArray:
+    return StringArray.of([f"query {row}" for row in range(count)])
 
 
 def _check_space(queries: EmbeddingSet, query: Generation) -> None:

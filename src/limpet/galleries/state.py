@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Required, TypedDict, cast, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -47,7 +48,7 @@ class Generation:
     adapter: str | None = None
     note: str = ""
 
-    @property
+    @cached_property
     def geometry(self) -> Space:
         """Its space."""
         return space_from_record(self.space)

@@ -225,10 +225,10 @@ class MemoryStore(LedgerStore):
         """Find the rows with the largest inner products, see `Store.search`; always exact."""
         with self._guard:
             view = self._view(generation, at.sequence)
-            others = [self._view(name, at.sequence) for name in without]
+            others = tuple(self._view(name, at.sequence) for name in sorted(without))
         queries = checked_queries(queries, view.table.width, k)
         with self._room():
-            found = view.best(queries, k, view.allowed(others, where))
+            found = view.best(queries, k, others, where)
             return Hits(
                 [[view.ids[place] for place in places] for places, _ in found],
                 [scores for _, scores in found],

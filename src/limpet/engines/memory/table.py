@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from limpet.engines.store import Vectors
 FOREVER = np.iinfo(np.int64).max
 _FILTERS_KEPT = 16
 _SCORES_AT_ONCE = 1 << 24
+_COPIED_BELOW = 0.75
+"""Share of the rows to be compared that a search may find, below which these are copied, and no others compared."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class MemoryTable:
         self._vectors = np.empty((0, width), np.float32)
         self._numbers = np.empty((4, 0), np.int64)  # item, version, first commit, commit of the removal
         self._matching: dict[str, NDArray[np.bool_]] = {}
+        self._changed = created  # last commit that changed it
+        self._last: TableView | None = None  # as of that commit
 
     def __len__(self) -> int:
         return len(self.places)
@@ -78,6 +82,8 @@ class MemoryTable:
         self._metadata.extend(rows.metadata)
         self._ids.extend(rows.ids)
         self.places.update(zip(rows.ids, range(first, last), strict=True))
+        if last > first:
+            self._changed, self._last = sequence, None
 
     def _reserve(self, rows: int) -> None:
         """Make room; views keep the arrays that they have."""
@@ -90,6 +96,8 @@ class MemoryTable:
         """Remove rows as of a commit; unknown ids are passed over."""
         gone = [self.places.pop(identifier) for identifier in ids if identifier in self.places]
         self._numbers[3, gone] = sequence
+        if gone:
+            self._changed, self._last = sequence, None
 
     def drop(self, sequence: int) -> None:
         """Remove the generation as of a commit."""
@@ -98,17 +106,22 @@ class MemoryTable:
 
     def view(self, sequence: int) -> TableView:
         """Return the rows as of a commit."""
+        if self._last is not None and sequence >= self._changed:
+            return self._last
         count = len(self._ids)
         item, version, born, died = self._numbers[:, :count]
         visible = (born <= sequence) & (died > sequence)
-        return TableView(self, self._ids, self._metadata, self._vectors[:count], item, version, visible)
+        view = TableView(self, self._ids, self._metadata, self._vectors[:count], item, version, visible)
+        if sequence >= self._changed:
+            self._last = view
+        return view
 
     def kept_since(self, sequence: int, numbered: Callable[[Sequence[str]], NDArray[np.int64]]) -> MemoryTable:
         """Return a table without the rows that were removed by this commit or before it, its items numbered anew."""
         count = len(self._ids)
         left = np.flatnonzero(self._numbers[3, :count] > sequence)
         kept = MemoryTable(self.width, self.created)
-        kept.dropped = self.dropped
+        kept.dropped, kept._changed = self.dropped, self._changed
         kept._ids = [self._ids[place] for place in left]
         kept._metadata = [self._metadata[place] for place in left]
         kept._vectors, kept._numbers = self._vectors[left], self._numbers[:, left]
@@ -130,6 +143,23 @@ class MemoryTable:
 
 
 @dataclass(frozen=True)
+class Searchable:
+    """Rows among which a search looks.
+
+    Args:
+        places: Of the rows in their table, int64 (N,).
+        ids: Theirs.
+        vectors: float32 (N, width).
+        hidden: Those that it must not find, bool (N,); None where it may find all.
+    """
+
+    places: NDArray[np.int64]
+    ids: list[str]
+    vectors: Vectors
+    hidden: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, eq=False)
 class TableView:
     """Rows as of one commit; the lists may grow meanwhile, the arrays do not.
 
@@ -150,28 +180,60 @@ class TableView:
     items: NDArray[np.int64]
     versions: NDArray[np.int64]
     visible: NDArray[np.bool_]
+    _searchable: dict[tuple[TableView, ...], Searchable] = field(default_factory=dict)
 
-    def allowed(self, others: Sequence[TableView], where: Filter | None) -> NDArray[np.bool_]:
-        """Say which rows a search may return: no row of another view has the same item, and the filter holds."""
-        allowed = self.visible.copy()
+    def searchable(self, others: tuple[TableView, ...]) -> Searchable:
+        """Return the rows whose items no other view has; kept for the next search.
+
+        Args:
+            others: Views of the same commit.
+        """
+        known = self._searchable.get(others)
+        if known is None:
+            known = self._without(others)
+            for earlier in filter(None, list(self._searchable)):  # the others have changed
+                self._searchable.pop(earlier, None)
+            self._searchable[others] = known
+        return known
+
+    def _without(self, others: tuple[TableView, ...]) -> Searchable:
+        left = self.visible.copy()
         for other in others:
             taken = other.items[other.visible]
-            size = 1 + max(self.items.max(initial=0), taken.max(initial=0))
-            there = np.zeros(size, np.bool_)
+            there = np.zeros(1 + max(self.items.max(initial=0), taken.max(initial=0)), np.bool_)
             there[taken] = True
-            allowed &= ~there[self.items]
-        if where is not None:
-            allowed &= self.table.matching(where, len(allowed))
-        return allowed
+            left &= ~there[self.items]
+        places = np.flatnonzero(left)
+        first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+        if len(places) < _COPIED_BELOW * (last - first):
+            return Searchable(places, [self.ids[place] for place in places], self.vectors[places], None)
+        hidden = None if len(places) == last - first else ~left[first:last]
+        return Searchable(np.arange(first, last), self.ids[first:last], self.vectors[first:last], hidden)
 
-    def best(self, queries: Vectors, k: int, allowed: NDArray[np.bool_]) -> list[tuple[list[int], Vectors]]:
-        """Return rows and scores of the k best for every query, of equal scores the smaller id first."""
+    def best(
+        self, queries: Vectors, k: int, others: tuple[TableView, ...], where: Filter | None
+    ) -> list[tuple[list[int], Vectors]]:
+        """Return places and scores of the k best for every query, of equal scores the smaller id first.
+
+        Args:
+            queries: float32 (Q, width).
+            k: Rows for each.
+            others: Views of the same commit, whose items are left out.
+            where: What rows have to meet.
+        """
+        among = self.searchable(others)
+        hidden = among.hidden
+        if where is not None:
+            unmet = ~self.table.matching(where, len(self.vectors))[among.places]
+            hidden = unmet if hidden is None else hidden | unmet
+        k = min(k, len(among.places) if hidden is None else int(np.count_nonzero(~hidden)))
         found = []
-        step = max(1, _SCORES_AT_ONCE // max(1, len(self.vectors)))
+        step = max(1, _SCORES_AT_ONCE // max(1, len(among.vectors)))
         for first in range(0, len(queries), step):
-            scores = queries[first : first + step] @ self.vectors.T
-            scores[:, ~allowed] = -np.inf
+            scores = queries[first : first + step] @ among.vectors.T
+            if hidden is not None:
+                scores[:, hidden] = -np.inf
             for row in scores:
-                places = best_first(self.ids, row, min(k, int(allowed.sum())))
-                found.append((places.tolist(), row[places]))
+                best = best_first(among.ids, row, k)
+                found.append((among.places[best].tolist(), row[best]))
         return found
