@@ -800,7 +800,7 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(vectors_of(queries))
     space = state.made_by(of).geometry
-    return EmbeddingSet(_query_ids(len(vectors)), vectors, of, space, role="query")
+    return EmbeddingSet(vectors, _query_ids(len(vectors)), of, space, role="query")
 
 
 @lru_cache(maxsize=8)  # programs ask again and again as many queries at once
