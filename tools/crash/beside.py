@@ -29,7 +29,7 @@ from limpet.galleries import Gallery
 from limpet.galleries.state import Generation
 
 PAUSE = 0.05  # seconds between two turns, at most
-WAIT = 0.005  # seconds until a gallery that is not there yet is looked for again
+WAIT = 0.005  # seconds between two searches, or looks for a gallery that is not there yet
 
 
 class Beside:
@@ -97,6 +97,7 @@ def search_all_the_time(place: Place, life: int, seed: int) -> None:
             time.sleep(WAIT)
             continue
         log.write(*_asked(gallery, life, known, chance))
+        time.sleep(WAIT)
 
 
 def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> list[Any]:
