@@ -22,7 +22,7 @@ from limpet.geometry import Hypersphere
 from limpet.models.building import build_network
 from limpet.models.specs import TextSpec
 from limpet.models.text_encoders import open_text_encoder
-from limpet.support.disk import Disk, whole_folder
+from limpet.support.disk import Disk, only_files, whole_folder
 from limpet_bench.steps import hand_over
 from tiny_text_model import write_tiny_model
 
@@ -157,3 +157,25 @@ def test_a_disk_that_fails_leaves_nothing(
     left[0] = 1000
     writers[who](again)
     assert listed(again) == whole
+
+
+def test_only_files_passes_over_a_folder_that_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("removed", "kept"):
+        (tmp_path / "table" / name).mkdir(parents=True)
+    listed = os.scandir
+
+    def scandir(folder: Path) -> object:
+        if folder.name == "removed":
+            folder.rmdir()
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert only_files(tmp_path, deep=True) == tmp_path
+    os.mkfifo(tmp_path / "table" / "kept" / "pipe")
+    (tmp_path / "table" / "removed").mkdir()
+    with pytest.raises(OSError, match="no file"):
+        only_files(tmp_path, deep=True)
+    with pytest.raises(FileNotFoundError):
+        only_files(tmp_path / "missing", deep=True)

@@ -43,13 +43,21 @@ def only_files(folder: Path, *, deep: bool = False) -> Path:
     Raises:
         OSError: It cannot be listed, or a pipe, a device or a socket is in it.
     """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if deep:
-                    only_files(Path(entry.path), deep=True)
-            elif not (entry.is_file() or entry.is_dir()):
-                regular(entry.path)
+    folders = [folder]
+    for one in folders:
+        try:
+            entries = os.scandir(one)
+        except FileNotFoundError:
+            if one == folder:
+                raise
+            continue  # another process removed it meanwhile
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if deep:
+                        folders.append(Path(entry.path))
+                elif not (entry.is_file() or entry.is_dir()):
+                    regular(entry.path)
     return folder
 
 
