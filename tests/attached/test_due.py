@@ -10,11 +10,10 @@ import pytest
 
 from limpet.attached.collections.due import DigestPair, due, same
 from limpet.engines.collection import PART, digest_of
-from limpet.engines.sides import OTHER, ModelSide
+from limpet.engines.sides import OTHER, SIDES, ModelSide
 
 STATES = [None, b"1", b"2"]
 PAIRS = [None, *(DigestPair(old, new) for old in (None, b"1") for new in (None, b"1"))]
-SIDES: tuple[ModelSide, ...] = ("old", "new")
 CASES = [
     (old, new, pair, writes, late)
     for old, new, pair, writes in product(STATES, STATES, PAIRS, SIDES)

@@ -19,8 +19,8 @@ import pytest
 from crash.evidence import evaluation
 from crash.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.postgres.layout import held, other
-from limpet.engines.sides import ModelSide
+from limpet.attached.postgres.layout import held
+from limpet.engines.sides import OTHER, ModelSide
 
 PARTS = GOODS.replace("emb vector(8))", "emb vector(8)) PARTITION BY RANGE (id)").replace(
     "CREATE INDEX", "CREATE TABLE shop.low PARTITION OF shop.items FOR VALUES FROM (0) TO (10000); "
@@ -172,7 +172,7 @@ def fill(it: PostgresAttachment, rows: list[Row], sides: tuple[ModelSide, ...]) 
 
 
 def turn(it: PostgresAttachment, rows: list[Row]) -> None:
-    to: ModelSide = other(it.state.serving)
+    to: ModelSide = OTHER[it.state.serving]
     (it.swap if to == "new" else it.rollback)(source(it, to))
     for row in rows:
         if row.wanted:

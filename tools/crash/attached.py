@@ -51,7 +51,7 @@ from crash.shop import NEW, OLD, Shop, made_by, source, vector, written
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, triggers
 from limpet.engines.postgres import session
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import LimpetError, StoreError
 
 ROWS = 40
@@ -131,7 +131,7 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     before = None if row is None else own.titles[row]
     if kind in ("text", "second") and (row is None or before is None or before.startswith("late")):
         kind = "rename"
-    model: ModelSide = draw.choice(layout.SIDES)
+    model: ModelSide = draw.choice(SIDES)
     after: str | None = title
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import get_args
 
 from limpet.attached.state import AttachmentState
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.engines.sources import SOURCES
 from limpet.models.names import ModelName
 from limpet.upgrade.base import NextStep, UpgradeStatus
@@ -50,7 +49,7 @@ class _Steps:
 
     def __init__(self, found: UpgradeStatus, state: AttachmentState) -> None:
         self.found, self.state = found, state
-        self.lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(ModelSide)}
+        self.lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in SIDES}
         self.one_dim = found.old.dim == found.new.dim
 
     def _allowed(self, side: ModelSide) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import cast
 
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import ConfigError, UpgradeStateError, refuse
 from limpet.upgrade.lifecycle import Phase, UpgradeStep, check_step
 
@@ -81,9 +81,9 @@ class AttachmentState:
         Raises:
             ConfigError: Neither.
         """
-        for side in get_args(ModelSide):
+        for side in SIDES:
             if model in (side, self.fingerprint(side), self.fingerprint(side).removeprefix("declared:")):
-                return side  # type: ignore[no-any-return]
+                return side
         raise ConfigError(f"The model '{model}'.", expected=f"old ({self.old}) or new ({self.new})")
 
 

@@ -6,4 +6,5 @@ from typing import Literal
 
 ModelSide = Literal["old", "new"]
 """One of the two models."""
+SIDES: tuple[ModelSide, ModelSide] = ("old", "new")
 OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import LimpetError
 from limpet.testing.contract import Check, Contract, refused
 from limpet.upgrade.base import Upgrade, UpgradeVerification
@@ -368,8 +368,7 @@ def what_is_of_no_known_model_is_refused_or_counted(index: LiveIndex) -> None:
             serves(index, "old")
         else:
             assert max(upgrade.status().lacking.values()) > 0
-        sides: tuple[ModelSide, ModelSide] = ("new", "old")
-        for side in sides:
+        for side in reversed(SIDES):
             index.fill(upgrade, side)
         serves(index, "old")
         upgrade.swap()

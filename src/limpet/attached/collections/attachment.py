@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, Self, Unpack, get_args
+from typing import NamedTuple, Self, Unpack
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
 from limpet.engines.schemaless import value_at
-from limpet.engines.sides import OTHER, ModelSide
+from limpet.engines.sides import OTHER, SIDES, ModelSide
 from limpet.errors import (
     ConfigError,
     GalleryError,
@@ -206,7 +206,7 @@ class CollectionAttachment:
 
     def _tidy(self, found: SideComparison) -> None:
         """Remove what the application deleted, after another look for it."""
-        for side in get_args(ModelSide):
+        for side in SIDES:
             for ids in _parts(found.leftover(side), AT_ONCE):
                 with self.ledger.alone(self.number):
                     state = self.state
@@ -226,7 +226,7 @@ class CollectionAttachment:
     def status(self) -> UpgradeStatus:
         """Compare both sides, and return where it stands."""
         entry, found = self.entry, self._compare()
-        state, lacking = entry.state, {side: len(found.lacking(side)) for side in get_args(ModelSide)}
+        state, lacking = entry.state, {side: len(found.lacking(side)) for side in SIDES}
         status = UpgradeStatus(
             self.place, state.phase, entry.record.old, entry.record.new, state.serving, state.writes, found.items,
             lacking, found.empty, self.engine.indexes(), texts=entry.record.text is not None,

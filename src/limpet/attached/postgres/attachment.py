@@ -35,7 +35,6 @@ from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import build, statuses, wanted
 from limpet.attached.postgres.layout import (
     ADDED,
-    SIDES,
     AnyLayout,
     OneColumn,
     added_name,
@@ -63,7 +62,7 @@ from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.postgres.session import Session, locked, quoted
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from limpet.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableRecord
-from limpet.attached.postgres.table import WIDEST_INDEXED
 from limpet.engines.collection import IndexStatus
-from limpet.engines.postgres.graphs import WIDEST
+from limpet.engines.postgres.graphs import WIDEST, WIDEST_INDEXED
 from limpet.engines.postgres.session import Row, Session, quoted
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES
 from limpet.errors import GalleryError, refuse
 
 
@@ -158,14 +157,13 @@ def wanted(session: Session, entry: TableEntry, layout: AnyLayout) -> list[NewIn
                      translated_definition(one.definition.partition(" WHERE ")[0], record, "vector"))
             for one in indexes
         ]  # fmt: skip
-    sides: tuple[ModelSide, ModelSide] = ("old", "new")
     definitions = [
         (one.name, "new", translated_definition(one.definition, record, quoted(layout.name("new"))))
         for one in indexes
     ] + [
         (record.table.vector.name, f"lacks_{side}",
          f"btree ({keys(record).replace('t.', '')}) WHERE {layout.missing(side, '')}")
-        for side in sides
+        for side in SIDES
     ]  # fmt: skip
     found: list[NewIndex] = []
     for schema, name, parent, leaf in _relations(session, record):

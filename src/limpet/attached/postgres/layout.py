@@ -9,7 +9,7 @@ from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, Tab
 from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import Session, literal, quoted
 from limpet.engines.promises import Promises
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import OTHER, SIDES, ModelSide
 from limpet.errors import GalleryError
 
 LONGEST_NAME = 63
@@ -41,18 +41,6 @@ def added_name(name: str, what: str) -> str:
     suffix = f"_limpet_{what}"
     room = LONGEST_NAME - len(suffix.encode())
     return name.encode()[:room].decode(errors="ignore") + suffix
-
-
-SIDES: tuple[ModelSide, ModelSide] = ("old", "new")
-
-
-def other(side: ModelSide) -> ModelSide:
-    """Return the other one of the two models.
-
-    >>> other("old")
-    'new'
-    """
-    return "old" if side == "new" else "new"
 
 
 def text_of(record: TableRecord, row: str = "t") -> str:
@@ -230,7 +218,7 @@ class ColumnLayout(Layout):
         table = entry.record.table
         self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
         self.text = text_of(self.record)
-        self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, other(serving))
+        self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, OTHER[serving])
         self.mark_name = added_name(table.vector.name, "mark")
         self.home = self.name("old")
         self.edited = f"(t.{quoted(self.mark_name)})[1]"
@@ -303,7 +291,7 @@ class ColumnLayout(Layout):
 
     def write(self, side: ModelSide) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
-        column, record, rest = quoted(self.name(side)), self.record, other(side)
+        column, record, rest = quoted(self.name(side)), self.record, OTHER[side]
         made = f"mine.made::{record.new_type if side == 'new' else record.table.vector.type}"
         marks = {side: digest(self.text, made), rest: self.known(rest)}
         if rest == "old":
@@ -370,7 +358,7 @@ class OneColumn(Layout):
 
     def vector(self, side: ModelSide) -> str:
         """Return the vector of a model."""
-        return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
+        return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{OTHER[side]}' THEN {self.kept} END)"
 
     def displaced(self, side: ModelSide) -> str:
         """Return whether a row would be without a known vector of a model if that one alone stayed.
@@ -400,7 +388,7 @@ class OneColumn(Layout):
         stays = f"{self.model} = '{self.turns}'" if side != self.turns else "false"
         made = f"mine.made::{self.record.table.vector.type}"
         own = f"CASE WHEN {stays} THEN {self.own} ELSE {made} END"
-        kept = f"CASE WHEN {stays} THEN {made} WHEN {self.model} = '{other(side)}' THEN {self.own} END"
+        kept = f"CASE WHEN {stays} THEN {made} WHEN {self.model} = '{OTHER[side]}' THEN {self.own} END"
         return (
             f"{_unchanged(self, self.record, side)} UPDATE {self.relation} AS t SET "
             f"{quoted(self.home)} = {own}, {quoted(self.kept_name)} = {kept}, "

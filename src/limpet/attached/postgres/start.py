@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import get_args
 
 from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import check_index, new_type, wanted
@@ -15,7 +14,6 @@ from limpet.attached.postgres.ledger import CREATE, SCHEMA, TableEntry, TableLed
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.statements import turn_statements, turned
 from limpet.attached.postgres.table import (
-    WIDEST_INDEXED,
     AttachedTable,
     Right,
     bound,
@@ -29,9 +27,10 @@ from limpet.attached.postgres.table import (
 )
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.engines.postgres.graphs import WIDEST_INDEXED
 from limpet.engines.postgres.session import Session
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES
 from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
 from limpet.upgrade.model import UpgradeModel
@@ -132,7 +131,7 @@ class Preparation:
         if self.aside:
             return
         entry, own = self.entry(0), self.table.vector.name
-        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in get_args(ModelSide)]
+        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in SIDES]
         names = {name for one in layouts for name in (one.home, *(name for name, _ in one.added.values()))} - {own}
         taken = self.session.rows(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",

@@ -12,7 +12,7 @@ from limpet.attached.postgres.ledger import TableEntry
 from limpet.attached.postgres.triggers import create_statements, function_statements
 from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import Session, literal, quoted
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.upgrade.lifecycle import Phase
 
 _COMPRESSIONS = {"p": "pglz", "l": "lz4"}
@@ -48,12 +48,11 @@ def left_indexes(session: Session, entry: TableEntry) -> list[str]:
         "AND indrelid IN (SELECT %s::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::oid::regclass))",
         [entry.record.table.oid] * 2,
     )
-    sides: tuple[ModelSide, ModelSide] = ("old", "new")
     return [
         quoted(str(schema), str(name))
         for schema, name, home in found
         if re.sub(r"_cc(?:new|old)\d*$", "", str(name))  # what REINDEX CONCURRENTLY left half built
-        in {index_name(vector, f"lacks_{side}", "" if home == own else str(home)) for side in sides}
+        in {index_name(vector, f"lacks_{side}", "" if home == own else str(home)) for side in SIDES}
     ]
 
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from limpet.engines.postgres.graphs import WIDEST_INDEXED
 from limpet.engines.postgres.session import Session, literal, quoted
 from limpet.engines.postgres.table_address import TableAddress
 from limpet.errors import ConfigError, DataError, GalleryError, nearest, unknown_name
 
 OLDEST_SERVER, OLDEST_PGVECTOR = 13, (0, 7)
-WIDEST_INDEXED = {"vector": 2000, "halfvec": 4000}
-"""Numbers of a vector that an approximate index over a column takes, by type."""
 
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "c": "a type", "i": "an index",
           "S": "a sequence", "t": "a TOAST table"}  # fmt: skip

@@ -26,7 +26,6 @@ from limpet.attached.postgres.layout import (
     BEFORE,
     MOVED,
     NOW,
-    SIDES,
     WITHDRAWN,
     AnyLayout,
     Aside,
@@ -34,13 +33,13 @@ from limpet.attached.postgres.layout import (
     OneColumn,
     digest,
     keys,
-    other,
     same_key,
     text_of,
 )
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, closed
 from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import WRITTEN_OUT, literal, quoted
+from limpet.engines.sides import OTHER, SIDES
 
 _FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too. What triggers of the
     # application write meanwhile, in rows elsewhere, is the application's, as everything below the first trigger
@@ -166,7 +165,7 @@ def _function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -
     A vector that is inserted with the model that does not serve is moved after the insertion, not before: a statement
     with ON CONFLICT DO UPDATE takes over what is there before.
     """
-    record, serves, hides = entry.record, layout.serving, other(layout.serving)
+    record, serves, hides = entry.record, layout.serving, OTHER[layout.serving]
     served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
     serving, passive = state.fingerprint(serves), state.fingerprint(hides)
     one_dim, texts = record.old.dim == record.new.dim, bool(record.table.texts)

@@ -12,6 +12,8 @@ from limpet.engines.store import Graph
 
 WIDEST = 16_000
 """Numbers of the longest vector that pgvector keeps."""
+WIDEST_INDEXED = {"vector": 2000, "halfvec": 4000}
+"""Numbers of a vector that an approximate index over a column takes, by type."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,11 @@ def form_of(width: int, *, directions: bool) -> VectorForm | None:
     >>> [form and form.candidates for form in (form_of(width, directions=True) for width in (2000, 4000, 16000, 16001))]
     [1, 2, 20, None]
     """
-    if width <= 2000:
+    if width <= WIDEST_INDEXED["vector"]:
         return VectorForm("{vector}", "{query}", "vector_ip_ops", "<#>", 1)
     if not directions or width > WIDEST:
         return None
-    if width <= 4000:
+    if width <= WIDEST_INDEXED["halfvec"]:
         half = f"::{{schema}}halfvec({width})"
         return VectorForm(f"({{vector}}{half})", f"{{query}}{half}", "halfvec_ip_ops", "<#>", 2)
     signs = "{schema}binary_quantize({%s})"
