@@ -48,14 +48,15 @@ class AttachmentLedger(Generic[Record]):
 
     Args:
         database: Which keeps it.
-        prefix: What the names of its tables begin with, such as that of a schema.
     """
 
     records: TypeAdapter[Record]
     """Reads records."""
+    prefix: str
+    """What the names of its tables begin with, such as that of a schema."""
 
-    def __init__(self, database: Database, prefix: str) -> None:
-        self.database, self.prefix = database, prefix
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @staticmethod
     def statements(dialect: Dialect, prefix: str, further: str = "") -> list[str]:
@@ -63,7 +64,7 @@ class AttachmentLedger(Generic[Record]):
 
         Args:
             dialect: Of the database.
-            prefix: See the class.
+            prefix: Of the names of tables.
             further: Columns of the table of attachments besides those of every ledger, after a comma.
         """
         return [

@@ -99,7 +99,8 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
         if not served and not make and not Path(place).is_file():
             raise missing
         database = _session(place) if served else SqliteDatabase(Path(place), Disk())
-        super().__init__(database, f"{_SCHEMA}." if served else "")
+        super().__init__(database)
+        self.prefix = f"{_SCHEMA}." if served else ""
         try:
             if not self._is_there():
                 if not make:

@@ -18,7 +18,6 @@ from limpet.upgrade.model import UpgradeModel
 
 SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
-_PREFIX = f"{SCHEMA}."
 
 _ACLS = {
     "SCHEMA": ("pg_namespace", "nsp", "n", "regnamespace"),
@@ -96,7 +95,7 @@ GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
 
 _FURTHER = ", relation regclass NOT NULL, vector text NOT NULL, reached text[], place text NOT NULL, " \
            "UNIQUE (relation, vector)"  # fmt: skip
-_OF_EVERY_LEDGER = ";\n".join(AttachmentLedger.statements(POSTGRES, _PREFIX, _FURTHER))
+_OF_EVERY_LEDGER = ";\n".join(AttachmentLedger.statements(POSTGRES, f"{SCHEMA}.", _FURTHER))
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 {_OF_EVERY_LEDGER};
@@ -172,14 +171,11 @@ class TableLedger(AttachmentLedger[TableRecord]):
     """The ledger of a database; every call but `is_there` belongs into a transaction.
 
     Args:
-        session: To the database.
+        database: In which tables are attached.
     """
 
-    records = TypeAdapter(TableRecord)
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session, _PREFIX)
-        self.session = session
+    records, prefix = TypeAdapter(TableRecord), f"{SCHEMA}."
+    database: Session
 
     def is_there(self) -> bool:
         """Say whether there is a ledger.
@@ -188,10 +184,10 @@ class TableLedger(AttachmentLedger[TableRecord]):
             GalleryError: There is one that this version does not know.
             LastingStoreError: It is another role's, which must not get the rights of a superuser.
         """
-        kept = self.session.kept
+        kept = self.database.kept
         if kept is not None and SCHEMA in kept:
             return True
-        there = self.session.rows(
+        there = self.database.rows(
             "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user), "
             "current_setting('is_superuser') = 'on' AND NOT rolsuper "
             f"FROM pg_namespace JOIN pg_roles ON pg_roles.oid = nspowner WHERE nspname = '{SCHEMA}' "
@@ -232,7 +228,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
         if self.is_there():
             super().lock()
             return
-        [(there, may_create)] = self.session.rows(
+        [(there, may_create)] = self.database.rows(
             "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s), "
             "has_database_privilege(current_database(), 'CREATE')", [SCHEMA],
         )  # fmt: skip
@@ -248,7 +244,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
         if not may_create:
             return
         try:
-            self.session.rows(CREATE)
+            self.database.rows(CREATE)
         except StoreError as error:
             if isinstance(error.__cause__, (UniqueViolation, DuplicateSchema)):
                 raise locked() from error
@@ -262,7 +258,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
 
     def renew_rights(self) -> None:
         """Give the rights on the ledger again, which a dump may have been restored without."""
-        self.session.rows(_RIGHTS)
+        self.database.rows(_RIGHTS)
 
     def describe(self, number: int, record: TableRecord) -> None:
         """Replace what an attachment is made of, in this database."""
@@ -296,7 +292,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
 
     def hold(self, number: int) -> None:
         """Let nobody change the state of an attachment within this transaction; others may hold it too."""
-        self.session.send(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
+        self.database.send(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
 
     def entries(self) -> list[TableEntry]:
         """Return all attachments of the database."""
@@ -304,7 +300,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
 
     def _entries(self, clause: str) -> list[TableEntry]:
         entries = []
-        for relation, here, schema, name, *row in self.session.rows(
+        for relation, here, schema, name, *row in self.database.rows(
             f"SELECT relation::oid, place = {_HERE}, nspname, relname, id, record, state, started "
             f"FROM {SCHEMA}.attachments LEFT JOIN pg_class ON pg_class.oid = relation "
             f"LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace {clause}"
@@ -323,16 +319,16 @@ class TableLedger(AttachmentLedger[TableRecord]):
 
     def reached(self, number: int) -> list[str] | None:
         """Return the key up to which rows were handed out to be filled, and let nobody else take the next ones."""
-        [(key,)] = self.session.rows(f"SELECT reached FROM {SCHEMA}.attachments WHERE id = {number} FOR UPDATE")
+        [(key,)] = self.database.rows(f"SELECT reached FROM {SCHEMA}.attachments WHERE id = {number} FOR UPDATE")
         return None if key is None else [str(part) for part in key]
 
     def set_reached(self, number: int, key: Sequence[str] | None) -> None:
         """Note up to which key rows were handed out; None for a pass that ended."""
-        self.session.send(
+        self.database.send(
             f"UPDATE {SCHEMA}.attachments SET reached = %s::text[] WHERE id = %s", [key if key is None else list(key),
                                                                                   number]
         )  # fmt: skip
 
     def remove(self, number: int) -> None:
         """Remove an attachment; `model_of` stays, which stored functions and queries of the application may call."""
-        self.session.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
+        self.database.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
