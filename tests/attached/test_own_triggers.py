@@ -151,7 +151,7 @@ def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop
                      "'BEGIN IF NEW.id = 40 THEN RAISE EXCEPTION $$late$$; END IF; RETURN NULL; END'; "
                      "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.items DEFERRABLE INITIALLY DEFERRED "
                      "FOR EACH ROW EXECUTE FUNCTION shop.late()")  # fmt: skip
-        rows = TableFill(it._session, it.number, "new", None, {})
+        rows = TableFill(it._session, it.number, "new", None, {"batch": 16})
         with pytest.raises(LastingStoreError, match="late"):
             Filling(rows, source(it)).run()
         assert rows.written == 100 - it.status().lacking["new"] == 32
@@ -171,7 +171,7 @@ def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, sho
                      "'BEGIN IF NEW.id = 40 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END'; "
                      f"CREATE TRIGGER wait AFTER INSERT OR UPDATE ON {filled} "
                      "FOR EACH ROW EXECUTE FUNCTION shop.wait()")  # fmt: skip
-        filling = Filling(TableFill(it._session, it.number, "new", None, {}), source(it))
+        filling = Filling(TableFill(it._session, it.number, "new", None, {"batch": 16}), source(it))
         with psycopg.connect(shop.database, autocommit=True) as holder:
             holder.execute("SELECT pg_advisory_lock(7)")
             running = pool.submit(filling.run)

@@ -71,7 +71,7 @@ class Portions:
     """How many rows a transaction writes, by how long those before held theirs.
 
     Half as many where that is too long, unless half as many are hardly held shorter: on a busy server most of the time
-    is spent waiting for its turn. Twice as many where that is short enough, or hardly longer.
+    is spent waiting for its turn. Twice as many where that is hardly longer, and more where it is far too short.
 
     Args:
         most: Rows, at most.
@@ -82,6 +82,11 @@ class Portions:
         self.rows = min(most, _FEWEST)
         self._most, self._held, self._number = most, held, 0
         self._took: dict[int, tuple[float, int]] = {}
+
+    @property
+    def tried(self) -> bool:
+        """Whether it is known how long so many rows are held."""
+        return self._known(self.rows) is not None
 
     def _known(self, rows: int) -> float | None:
         """Return how long so many rows were held of late."""
@@ -99,7 +104,10 @@ class Portions:
         more, fewer = min(self._most, 2 * rows), max(min(self._most, _FEWEST), rows // 2)
         shorter, longer = (self._known(one) for one in (fewer, more))
         helps = fewer < rows and (shorter is None or shorter <= WORTH * now)
-        if now <= self._held / 2 or (not helps and (longer is None or longer * WORTH <= now)):
+        if now <= self._held / 2:
+            while self.rows < self._most and now * self.rows / rows <= self._held / 2:
+                self.rows = min(self._most, 2 * self.rows)
+        elif not helps and (longer is None or longer * WORTH <= now):
             self.rows = more
         elif now > self._held and helps:
             self.rows = fewer
@@ -383,18 +391,19 @@ class TableFill(Fillable[KeyBatch]):
             batch = read_batch(
                 self.session, entry, layout, self.side, limit, after=after, upto=self.last, made=self.made
             )
-            if self.again:
+            if self.again:  # what a server forgets when it fails is handed out again
+                self.session.send("SET LOCAL synchronous_commit = off")
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
         return batch
 
     def write(self, batch: KeyBatch, made: EmbeddingSet, start: int) -> int:
         """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
 
-        All of them are sent at once, unless there are rests between: rows are locked while the server works, and not
-        while an answer is on its way.
+        All of them are sent at once, unless there are rests between or nobody knows how long so many are held: rows are
+        locked while the server works, and not while an answer is on its way.
         """
         size = self.portions.rows
-        end = len(made) if self.at_once else min(start + size, len(made))
+        end = len(made) if self.at_once and self.portions.tried else min(start + size, len(made))
         if self.parts is None:
             rows = [range(first, min(first + size, end)) for first in range(start, end, size)]
             self.parts = [(batch.select(part), made.vectors[part.start : part.stop]) for part in rows]

@@ -41,11 +41,13 @@ from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import WRITTEN_OUT, literal, quoted
 from limpet.engines.sides import OTHER, SIDES
 
-_FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too. What triggers of the
-    # application write meanwhile, in rows elsewhere, is the application's, as everything below the first trigger
-    "coalesce(current_setting('limpet.filling', true) = 'on', false) AND pg_trigger_depth() = 1 "
+_FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too
+    "coalesce(current_setting('limpet.filling', true) = 'on', false) "
     f"AND has_table_privilege('{SCHEMA}.attachments', 'UPDATE')"
 )
+# What triggers of the application write meanwhile, in rows elsewhere, is the application's: the depth of triggers is 0
+# in the condition of the first one, 1 in its function.
+_IS_FILL = f"{_FILLS} AND pg_trigger_depth() = 0"
 
 
 def trigger_name(entry: TableEntry, what: str) -> str:
@@ -156,6 +158,12 @@ def _triggers(entry: TableEntry, layout: ColumnLayout | OneColumn) -> list[str]:
         # before the others, which may themselves make NULL of a vector
         "nulled": (f"BEFORE UPDATE OF {own}", f"OLD.{own} IS NULL AND NEW.{own} IS NULL AND (OLD.{mark})[1] <> 0"),
     }
+    if not entry.record.fires:
+        kinds |= {
+            what: (when, f"NOT ({_IS_FILL}) AND ({condition})")
+            for what, (when, condition) in kinds.items()
+            if what != "moved"
+        }
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
 
 
@@ -207,10 +215,7 @@ DECLARE
     texts text;
 BEGIN
     {_texts(entry)}
-    IF {_FILLS} THEN
-        {seen if record.fires else ""}
-        RETURN NEW;
-    END IF;
+    {_after_fill(entry, seen)}
     IF TG_OP = 'UPDATE' AND (OLD.{mark})[1] = {MOVED} THEN
         IF (NEW.{mark})[1] > 0 THEN  -- it is being moved
             {seen}
@@ -297,6 +302,16 @@ BEGIN
 END
 """
     return _created(entry, body, settings=_settings(entry))
+
+
+def _after_fill(entry: TableEntry, seen: str) -> str:
+    """Return what a fill does instead of marking the row; nothing where triggers are not fired by it."""
+    if not entry.record.fires:
+        return ""
+    return f"""IF {_FILLS} AND pg_trigger_depth() = 1 THEN
+        {seen}
+        RETURN NEW;
+    END IF;"""
 
 
 def _texts(entry: TableEntry) -> str:
@@ -402,10 +417,7 @@ DECLARE
     texts text;
 BEGIN
     {_texts(entry)}
-    IF {_FILLS} THEN
-        {seen if entry.record.fires else ""}
-        RETURN NEW;
-    END IF;
+    {_after_fill(entry, seen)}
     IF says <> '' THEN
         writes := CASE says WHEN {literal(state.old)} THEN 'old' WHEN {literal(state.new)} THEN 'new' END;
         IF writes IS NULL THEN
