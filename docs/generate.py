@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import griffe
+from latex2mathml.converter import convert
 from markdown.extensions.toc import slugify
 
 from limpet.cli import main
 from limpet.cli.program import path_of
+from limpet.errors import LimpetError
 from limpet.methods.base import CompatibilityMethod
 from limpet.results import Part, Results
 from limpet_bench.cli import main as bench
@@ -183,7 +185,7 @@ def pages() -> dict[str, str]:
         "concepts/lifecycle.md": lifecycle(),
         "reference/protocols.md": protocols(),
         "reference/data_sets.md": data_sets(),
-        "reference/included_suites.md": included_suites(),
+        **included_suites(),
         "reference/papers.md": papers(),
         "reference/suite_settings.md": suite_settings(),
         **results_pages(),
@@ -215,26 +217,51 @@ def cell_of(value: Any) -> str:
 
 def described(documentation: str, defaults: dict[str, Any] | None = None) -> str:
     """Return a Google docstring as Markdown; options with their defaults, where these are given."""
-    parts = []
+    return "\n\n".join(part for parts in sections(documentation, defaults).values() for part in parts)
+
+
+def sections(documentation: str, defaults: dict[str, Any] | None = None) -> dict[str, list[str]]:
+    """Return the sections of a Google docstring as Markdown, by kind; headings of our own are kinds, too."""
+    parts: dict[str, list[str]] = {}
     for section in griffe.Docstring(inspect.cleandoc(documentation)).parse("google", warnings=False):
-        if section.kind is griffe.DocstringSectionKind.text:
-            parts.append(section.value)
-        elif section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+        kind, value = section.kind, section.value
+        if kind is griffe.DocstringSectionKind.text:
+            made = [value]
+        elif kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
             rows = (
                 [
                     f"`{option.name}`",
                     *([default(defaults, option.name)] if defaults is not None else []),
                     option.description,
                 ]
-                for option in section.value
+                for option in value
             )
-            parts.append(table(["option", *(["default"] if defaults is not None else []), "what it says"], rows))
-        elif section.kind is griffe.DocstringSectionKind.examples:
-            parts.extend(
-                value if kind is griffe.DocstringSectionKind.text else code(value, "pycon")
-                for kind, value in section.value
-            )
-    return "\n\n".join(parts)
+            made = [table(["option", *(["default"] if defaults is not None else []), "what it says"], rows)]
+        elif kind is griffe.DocstringSectionKind.examples:
+            made = [text if inner is griffe.DocstringSectionKind.text else code(text, "pycon") for inner, text in value]
+        elif kind is griffe.DocstringSectionKind.admonition:
+            name, contents = value.kind, value.contents
+            if name == "loss":
+                made = [equations(contents)]
+            elif name == "paper-settings":
+                rows = (line.partition(": ")[::2] for line in contents.splitlines())
+                settings = [[f"`{name}`", said, default(defaults or {}, name)] for name, said in rows]
+                made = [table(["option", "paper", "default here"], settings)]
+            else:
+                made = [contents]
+            parts.setdefault(name, []).extend(made)
+            continue
+        else:
+            continue
+        parts.setdefault(kind.value, []).extend(made)
+    return parts
+
+
+def equations(latex: str) -> str:
+    """Return lines of LaTeX as MathML, which browsers show without a script; an indented line continues the last."""
+    lines = re.sub(r"\n +", " ", latex).splitlines()
+    body = "".join(convert(line, display="block") for line in lines)
+    return f'<div class="equations" tabindex="0" role="region" aria-label="Loss">{body}</div>'
 
 
 def default(defaults: dict[str, Any], name: str) -> str:
@@ -255,31 +282,99 @@ def method_pages() -> dict[str, str]:
     rows, made = [], {}
     for name in METHODS.places:
         told = describe(name)
+        told_of = sections(told.documentation, told.options)
+        about = summary(told.documentation)
         rows.append(
             [
                 f"[{name}]({name}.md)",
-                summary(told.documentation),
+                about,
                 "sessions" if told.sessions_only else "one upgrade",
                 ", ".join(sorted(told.spaces)),
             ]
         )
+        module = METHODS[name].__module__.replace(".", "/")
+        facts = [
+            ["Spaces", ", ".join(sorted(told.spaces))],
+            ["Used for", "sessions only" if told.sessions_only else "one upgrade, chains of upgrades, sessions"],
+            ["Old model", "required" if told.needs_old else "not required"],
+            [
+                "Class labels",
+                "required" if METHODS[name].without_classes is None else "not required: pairs of texts work",
+            ],
+            ["Reads", f"embeddings and labels; {needs(METHODS[name]())}"],
+            ["Source", f"[one file](../../src/{module}.py)"],
+        ]
+        chapters = {
+            "Loss": [*told_of.get("loss", []), "[Symbols](index.md#symbols)"] if "loss" in told_of else [],
+            "Example": [code(example(name), "python")],
+            "Parameters": told_of.get("parameters", []),
+            "The paper's settings and ours": told_of.get("paper-settings", []),
+            "Departures from the paper": told_of.get("departures", []),
+            "Measured": [measured(name)],
+        }
         parts = [
             f"# {name}",
-            described(told.documentation, told.options),
-            f"Spaces: {', '.join(sorted(told.spaces))}."
-            f"{'' if told.needs_old else ' Needs no old model.'}{' Only in sessions.' if told.sessions_only else ''}"
-            f"{'' if METHODS[name].without_classes is None else ' Needs no classes: pairs of texts will do.'}",
-            f"In [a training loop of your own](../tutorials/own_loop.md) it reads, beside embeddings, labels and "
-            f"what is kept of the old model: {needs(METHODS[name]())}.",
-            code(f"limpet methods {name}", "console"),
-            "## Measured",
-            *measured(name),
-            f"[The source](../../src/{METHODS[name].__module__.replace('.', '/')}.py) is one file.",
+            *told_of["text"],
+            table(["", ""], facts),
+            *(part for heading, body in chapters.items() if body for part in (f"## {heading}", *body)),
         ]
-        made[f"methods/{name}.md"] = "\n\n".join(parts) + "\n"
+        made[f"methods/{name}.md"] = linked_papers("\n\n".join(parts) + "\n")
     head = text("docs/methods/index.md.in")
-    made["methods/index.md"] = head.replace("METHODS", table(["method", "what it does", "for", "spaces"], rows))
+    listed = linked_papers(table(["method", "what it does", "for", "spaces"], rows))
+    made["methods/index.md"] = head.replace("METHODS", listed)
     return made
+
+
+def linked_papers(markdown: str) -> str:
+    return re.sub(r"\barXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", markdown)
+
+
+EXTRAS = (
+    "",
+    "own_embeddings=old, own_labels=labels",
+    "old_classifier=torch.nn.Linear(16, 12), old_classes=range(12)",
+)
+"""What some methods need beside old embeddings: the old training set, or the old classifier."""
+
+
+def example(name: str) -> str:
+    """Return code that trains by a method for one step, with what it needs; it ran.
+
+    Raises:
+        LimpetError: The method needs something else.
+    """
+    from limpet.methods import METHODS
+
+    method = METHODS[name]()
+    reads, own = method.reads, {hook for kind in type(method).__mro__[:-1] for hook in vars(kind)
+                                if kind.__module__ == type(method).__module__}  # fmt: skip
+    makes = [f'"{name}"', "old_embeddings=old", "old_labels=labels"]
+    makes += ['classifier="normalised"'] * ("head" in reads)
+    makes += ['space="lorentz"'] * ("hypersphere" not in method.spaces)
+    makes += ["model=model"] * bool(own & {"penalty", "after_step", "on_session_end"})
+    epoch = ["0", "of=5", *["steps=1"] * ("progress" in reads)]
+    epoch += ["new_embeddings=model(items)"] * ("new_embeddings" in reads)
+    call = ["model(items)", "labels", *["index=torch.arange(120)"] * bool(reads & {"index", "old"})]
+    for extra in EXTRAS:
+        lines = [
+            "import torch",
+            "from limpet import CompatibilityLoss",
+            "",
+            "items, labels = torch.randn(120, 32), torch.arange(120) % 12",
+            "old, model = 0.1 * torch.randn(120, 16), torch.nn.Linear(32, 16)",
+            f"loss = CompatibilityLoss({', '.join([*makes, *filter(None, [extra])])})",
+            *[f"loss.start_epoch({', '.join(epoch)})"] * bool(reads & {"epoch", "progress", "new_embeddings"}),
+            *["items = loss.change_inputs(items, labels)"] * ("change_inputs" in own),
+            f"loss({', '.join(call)}).backward()",
+        ]
+        try:
+            exec("\n".join(lines), {})
+        except LimpetError:
+            if extra == EXTRAS[-1]:
+                raise
+        else:
+            return "\n".join(lines)
+    raise AssertionError
 
 
 def needs(method: CompatibilityMethod) -> str:
@@ -289,21 +384,47 @@ def needs(method: CompatibilityMethod) -> str:
     return "; ".join(words for read, (words, _) in WANTED.items() if read in method.reads) or "nothing"
 
 
-def measured(name: str) -> Iterator[str]:
-    """Yield the rows of a method in every table of results, below what the table is called."""
-    found = False
-    for pattern in MEASURED:
-        for path in sorted((ROOT / RESULTS).glob(pattern)):
-            place = path.relative_to(ROOT).as_posix()
-            title = ""
-            for heading, lines in tables(path.read_text(encoding="utf-8")):
-                rows = [line for line in lines[2:] if is_row_of(line, name)]
-                if rows and heading != title:
-                    title, found = heading, True
-                    yield "\n".join([*lines[:2], *rows])
-                    yield f"<small>{heading}, from [{place}](../../{place})</small>"
+SCORES = {
+    "self (old)": "self (old)",
+    "cross": "cross",
+    "self (new)": "self (new)",
+    "self": "self (new)",
+    "after backfill": "self (new)",
+    "compatible": "compatible",
+    "AR@1": "AR@1",
+    "forgetting": "forgetting",
+}
+"""Columns of tables of results that pages of methods show, and what they are called there."""
+
+
+def measured(name: str) -> str:
+    """Return one table: the row of a method in every table of results, with its scores."""
+    found = []
+    for place, chapter, heading, lines in measured_tables():
+        head, *rows = (re.split(r" *(?<!\\)\| *", line.strip().strip("|").strip()) for line in lines)
+        own = [row for row, line in zip(rows[1:], lines[2:], strict=True) if is_row_of(line, name)]
+        scores = {SCORES[one]: column for column, one in enumerate(head) if one in SCORES}
+        if own and scores:
+            row = next((one for one in own if one[0].strip("*") == name), own[0])
+            told = f"[{heading or 'mean of all settings'}](../../{place}#{anchor(f'# {heading or chapter}')})"
+            found.append((chapter, told, row[0], {one: row[column] for one, column in scores.items()}))
     if not found:
-        yield "No table of results has a row of it yet."
+        return "No table of results has a row of it yet."
+    columns = [one for one in dict.fromkeys(SCORES.values()) if any(one in scores for *_, scores in found)]
+    rows = ([*words, *(scores.get(one, "") for one in columns)] for *words, scores in found)
+    note = "Metrics and scales differ between experiments: compare scores of one setting, on the page that it links to."
+    return f"{note}\n\n{table(['experiment', 'setting', 'row', *columns], rows)}"
+
+
+@cache
+def measured_tables() -> list[tuple[str, str, str, list[str]]]:
+    """Return the tables of results with a row per method: file, title of the page, heading and lines of each."""
+    return [
+        (path.relative_to(ROOT).as_posix(), *one)
+        for pattern in MEASURED
+        for path in sorted((ROOT / RESULTS).glob(pattern))
+        for one in tables(path.read_text(encoding="utf-8"))
+    ]
 
 
 def is_row_of(line: str, name: str) -> bool:
@@ -311,8 +432,8 @@ def is_row_of(line: str, name: str) -> bool:
     return cell == name or cell.startswith((f"{name},", f"{name} "))
 
 
-def tables(markdown: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the headings above each table, as one title, and its lines."""
+def tables(markdown: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the title of the page and the heading above each table, and its lines."""
     heading = chapter = ""
     lines: list[str] = []
     for line in [*markdown.splitlines(), ""]:
@@ -320,7 +441,7 @@ def tables(markdown: str) -> Iterator[tuple[str, list[str]]]:
             lines.append(line)
             continue
         if lines:
-            yield ": ".join(filter(None, (chapter, heading))), lines
+            yield chapter, heading, lines
             lines = []
         if line.startswith("# "):
             chapter, heading = line[2:], ""
@@ -338,7 +459,7 @@ def excerpt(path: str, heading: str | None, number: int) -> str:
     if path.endswith(".txt"):
         return code(body)
     parts = re.split(r"^(?=#+ )", body, flags=re.M)
-    found = [lines for part in parts if heading in (None, anchor(part)) for _, lines in tables(part)]
+    found = [lines for part in parts if heading in (None, anchor(part)) for *_, lines in tables(part)]
     if len(found) < number:
         raise ValueError(
             f"{path} has no table {number} below '{heading}', but below {[anchor(part) for part in parts]}"
@@ -376,7 +497,7 @@ def help_of(*words: str, program: Callable[[list[str]], int] = main) -> str:
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.suppress(SystemExit),
         ):
-            program([*words, "--help-all" if program is not main or path_of(words) else "--help"])
+            program([*words, "--help-all" if words and (program is not main or path_of(words)) else "--help"])
     finally:
         os.environ.pop("COLUMNS")
         if width is not None:
@@ -396,17 +517,76 @@ def command_pages() -> dict[str, str]:
     made = {}
     for command in subcommands(help_of()):
         said = help_of(command)
-        parts = [f"# limpet {command}", code(said)]
+        parts = [f"# limpet {command}", command_help(said, f"limpet {command}")]
         for name in subcommands(said, command):
             if (of_it := help_of(command, name)) not in ("", said):
-                parts += [f"## limpet {command} {name}", code(of_it)]
+                parts += [f"## limpet {command} {name}", command_help(of_it, f"limpet {command} {name}")]
         made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
     said = help_of(program=bench)
-    parts = ["# limpet-bench", code(said)]
+    parts = ["# limpet-bench", command_help(said, "limpet-bench")]
     for command in subcommands(said):
-        parts += [f"## limpet-bench {command}", code(help_of(command, program=bench))]
+        parts += [
+            f"## limpet-bench {command}",
+            command_help(help_of(command, program=bench), f"limpet-bench {command}"),
+        ]
     made["reference/commands/limpet-bench.md"] = "\n\n".join(parts)
     return made
+
+
+def command_help(said: str, command: str) -> str:
+    r"""Return a help as Markdown: a table for every group of options, and an anchor for every option.
+
+    >>> print(command_help("Usage: limpet upgrade swap URL\n\nActivate it.\n\nParameters:\n"
+    ... "  --model MODEL           What makes it. (default: a)\n", "limpet upgrade swap").rpartition("\n\n")[2])
+    | option | default | what it does |
+    | --- | --- | --- |
+    | `--model MODEL`{ #limpet-upgrade-swap-model } | `a` | What makes it. |
+    """
+    parts = []
+    for block in said.strip().split("\n\n"):
+        title, _, rest = block.partition("\n")
+        if title.startswith(("Usage: ", "usage: ")):
+            parts.append(code(title[len("Usage: ") :], "console"))
+        elif title == "Examples:":
+            parts += ["**Examples**", code("\n".join(line.strip() for line in rest.splitlines()), "console")]
+        elif title == "General:":
+            parts.append("The [options of every command](../command_line.md) work here, too.")
+        elif block.startswith("  ") or re.fullmatch(r"[A-Z][\w ,-]*:", title):
+            named = not block.startswith("  ")
+            rows = [[name, *defaulted(about)] for name, about in help_entries(rest if named else block)]
+            listed = [[option_cell(name, command, title), shown, about] for name, shown, about in rows]
+            head = ["option" if any(name.startswith("-") for name, *_ in rows) else "name", "default", "what it does"]
+            if not any(shown for _, shown, _ in rows):
+                head, listed = [head[0], head[2]], [[name, about] for name, _, about in listed]
+            parts += [f"**{title.rstrip(':')}**"] * named + [table(head, listed)]
+        else:
+            parts.append(" ".join(block.split()))
+    return "\n\n".join(parts)
+
+
+def help_entries(lines: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and the descriptions that a group of a help lists."""
+    for entry in re.split(r"^(?=  \S)", lines, flags=re.M):
+        if entry.strip():
+            first, *more = entry.splitlines()
+            name, _, about = first.strip().partition("  ")
+            yield name, " ".join([about.strip(), *map(str.strip, more)]).strip()
+
+
+def defaulted(about: str) -> tuple[str, str]:
+    """Return a default, or that there is none, and what else a description says."""
+    found = re.search(r" ?\((?:default: ([^()]*(?:\([^()]*\))?[^()]*)|(required))\)", about)
+    if found is None:
+        return "", about
+    return f"`{found[1]}`" if found[1] else "required", about[: found.start()] + about[found.end() :]
+
+
+def option_cell(name: str, command: str, title: str) -> str:
+    """Return a name with an anchor of its own, or a link to what is said about a command."""
+    place = "-".join([*command.split(), name.split()[0].lower().strip("-")])
+    if title == "Commands:" or title.startswith("  "):
+        return f"[`{name}`](#{place})"
+    return f"`{name}`{{ #{place} }}" if re.fullmatch(r"[\w-]+", place) else f"`{name}`"
 
 
 def python_pages() -> dict[str, str]:
@@ -576,17 +756,26 @@ def shipped_suites() -> dict[str, Suite]:
     return {name: suite_named(name) for name in SUITES}
 
 
-def included_suites() -> str:
-    parts = [text("docs/reference/included_suites.md.in").rstrip()]
+def included_suites() -> dict[str, str]:
+    """Return a list of the built-in suites, and a page for every module of them."""
     from limpet_bench.suites import SUITES
 
+    listed, made = [], {}
     for name, suite in shipped_suites().items():
-        parts += [
-            f"## {name}",
-            f"**{suite.title}.** {suite.description}",
-            code(inspect.getsource(SUITES[name]), "python"),
-        ]
-    return "\n\n".join(parts) + "\n"
+        page = f"reference/suites/{SUITES[name].__module__.rpartition('.')[2]}.md"
+        listed.append([f"[{name}](suites/{posixpath.basename(page)}#{name})", suite.title])
+        made.setdefault(page, [f"# Suites of {posixpath.basename(page).removesuffix('.md')}"]).extend(
+            [
+                f"## {name} {{ #{name} }}",
+                f"**{suite.title}.** {suite.description}",
+                code(inspect.getsource(SUITES[name]), "python"),
+            ]
+        )
+    index = [text("docs/reference/included_suites.md.in").rstrip(), table(["suite", "what it is"], listed)]
+    return {
+        "reference/included_suites.md": "\n\n".join(index) + "\n",
+        **{page: "\n\n".join(parts) + "\n" for page, parts in made.items()},
+    }
 
 
 def suite_settings() -> str:

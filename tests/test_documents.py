@@ -35,6 +35,7 @@ from crash.server import Server
 from limpet import load_embeddings
 from limpet.examples import SHOP
 from limpet.methods import METHODS
+from limpet.methods.descriptions import describe
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
 from limpet.support.extras import installing
@@ -516,9 +517,20 @@ def test_every_method_has_a_page_with_its_options_and_what_was_measured(site: Mo
     assert set(made) == {"methods/index.md", *(f"methods/{name}.md" for name in METHODS.places)}
     assert all(f"[{name}]({name}.md)" in made["methods/index.md"] for name in METHODS.places)
     assert "| `temperature` | `0.07` |" in made["methods/p2s.md"]
-    assert not [name for name in METHODS.places if "No table of results" in made[f"methods/{name}.md"]]
-    for rows in re.findall(r"((?:^\|.*\n)+)", made["methods/p2s.md"].partition("## Measured")[2], flags=re.M):
-        assert all("p2s" in row for row in rows.splitlines()[2:])
+    assert "| `threshold` | 0.4; 1.0 in the landmark configuration of the code | `0.4` |" in made["methods/advbct.md"]
+    assert "[arXiv:2003.11942](https://arxiv.org/abs/2003.11942)" in made["methods/bct.md"]
+    for name in METHODS.places:
+        page = made[f"methods/{name}.md"]
+        measured = re.findall(r"((?:^\|.*\n)+)", page.partition("## Measured")[2], flags=re.M)
+        assert "<math" in page and len(measured) == 1 and page.count("\n| ---") <= 4
+        assert all(name in row.replace("\\", "") for row in measured[0].splitlines()[2:])
+
+
+def test_settings_of_papers_are_options_of_their_methods(site: ModuleType) -> None:
+    for name in METHODS.places:
+        told = describe(name)
+        settings = "".join(site.sections(told.documentation, told.options).get("paper-settings", []))
+        assert set(re.findall(r"^\| `(\w+)`", settings, flags=re.M)) <= set(told.options), name
 
 
 def test_methods_index_names_every_method_without_reference_numbers() -> None:
@@ -565,6 +577,17 @@ def test_commands_are_listed_with_their_own_help(site: ModuleType) -> None:
     assert {"train", "evaluate", "gallery"} <= set(names)
     assert {"swap", "backfill"} <= set(site.subcommands(site.help_of("upgrade")))
     assert "--json" in site.help_of("upgrade", "swap")
+
+
+def test_pages_of_commands_have_an_anchor_for_every_option(site: ModuleType) -> None:
+    made = site.command_pages()
+    page = made["reference/commands/upgrade.md"]
+    assert "[`swap`](#limpet-upgrade-swap)" in page and "## limpet upgrade swap\n" in page
+    swap = page.partition("## limpet upgrade swap\n")[2].partition("\n## ")[0]
+    assert "| `--allow-missing INT`{ #limpet-upgrade-swap-allow-missing } | `0` |" in swap
+    for option in re.findall(r"^  (--[a-z-]+)", site.help_of("upgrade", "swap").partition("\nGeneral:")[0], flags=re.M):
+        assert f"{{ #limpet-upgrade-swap-{option.lstrip('-')} }}" in swap
+    assert "[`run`](#limpet-bench-run)" in made["reference/commands/limpet-bench.md"]
 
 
 def test_tables_are_those_of_the_committed_files(site: ModuleType) -> None:
@@ -637,6 +660,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(built: Path) -> None
     loaded = rf"<(?:script|img|iframe|source)[^>]+src={host}|<link[^>]+href={host}|url\({host}"
     for page in [*pages, *built.rglob("*.css")]:
         assert not re.search(loaded, page.read_text(encoding="utf-8")), page
+    assert not [page for page in pages if page.stat().st_size > 300_000 and "opened" not in page.parts]
     assert not sorted(dead_links(built))
 
 

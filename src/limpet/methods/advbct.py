@@ -45,10 +45,16 @@ GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
 
 
 class AdvBCT(CompatibilityMethod):
-    """Boundary-aware backward-compatible learning (Pan et al., CVPR 2023, Eqs. 2, 12 and 14).
+    r"""Boundary-aware backward-compatible learning (Pan et al., CVPR 2023, arXiv:2305.02610, Eqs. 2, 12, 14).
 
     A critic tries to tell new embeddings from old ones while the new model learns to fool it; and every new
     embedding must stay within an elastic distance of its old class centre.
+
+    Loss:
+        L = \lambda_t L_\text{task} + \lambda R + \lambda_a \gamma_e A
+        R = \frac{1}{|V|} \sum_{i \in V} ( \lVert z_i - p_{y_i} \rVert - r_{y_i} )
+        r_c = (1 - u_c) r_c^\text{max} + u_c t
+        A = \frac{1}{B} \sum_i [ - \log D_\text{new}(x_i) - \log D_\text{old}(x_i^\text{old}) ]
 
     Args:
         weight: Factor of the boundary term (the paper's lambda); with 0 no boundaries are measured.
@@ -64,6 +70,21 @@ class AdvBCT(CompatibilityMethod):
             differences of mean and scale from it.
         gamma_schedule: "released" is (E − e + 1)/E in epoch e of E, "linear" is (E − e)/E, "constant" is 1.
         hidden: Width of the critic's hidden layer.
+
+    Paper settings:
+        weight: 1; 4 in MixBCT's copy
+        adversarial_weight: 1; 4 in MixBCT's copy
+        threshold: 0.4; 1.0 in the landmark configuration of the code
+        classes: old (released code)
+        iqr: 1.5 (released code)
+        critic_on: features (released code), points (MixBCT's copy)
+        gamma_schedule: falls (paper), (E − e + 1)/E in epoch e of E (released code)
+        hidden: 100
+
+    Departures:
+        The released code decides where the paper differs: the radius has one form instead of two branches, and the
+        boundary term is a mean over V, the items outside their boundary, instead of a sum over all. Classes of one
+        item have no boundary.
     """
 
     old_view = "same"

@@ -14,7 +14,7 @@ from limpet.support.ranges import NonNegative, Positive, Share
 
 
 class BlendedTargets(CompatibilityMethod):
-    """Every new embedding is to find its old one, less what sets that apart from its class without reason.
+    r"""Every new embedding is to find its old one, less what sets that apart from its class without reason.
 
     Methods of class means (`p2s`) lose where the searched classes were not trained on: a mean says nothing of how items
     of a class differ, which is what carries over to others. Methods of single old embeddings (`hoc`, `l2`) teach what
@@ -27,6 +27,13 @@ class BlendedTargets(CompatibilityMethod):
 
     With a = 1 and no second term it is the contrast of `hot_refresh` with all negatives; with the second alone it is
     `p2s`. No paper proposes this; docs/results/own_method.md says what its parts bring, and where it loses.
+
+    Loss:
+        L = L_\text{task} + \lambda [ (1 - s) P + s C ]
+        P = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot t_i / \tau)}
+            {\exp(z_i \cdot t_i / \tau) + \sum_{j: y_j \ne y_i} \exp(z_i \cdot t_j / \tau)}
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot p_{y_i} / \tau_c)}{\sum_c \exp(z_i \cdot p_c / \tau_c)}
+        t_i = n(a v_i + (1 - a) p_{y_i})
 
     Args:
         weight: Factor of the sum of both terms.

@@ -53,7 +53,7 @@ class GalleryMap(nn.Module):
 
 
 class BothSides(CompatibilityMethod):
-    """A head over the new model and a map of the old vectors, learnt together; pairs need no labels.
+    r"""A head over the new model and a map of the old vectors, learnt together; pairs need no labels.
 
     The head h stays with the frozen new model; the map g, the ridge map and a small network beside it, takes there what
     an older model embedded, so that nothing is embedded again. Three terms:
@@ -73,6 +73,12 @@ class BothSides(CompatibilityMethod):
     the new model's classifier but leaves the new model alone, and BiCT (Su et al., IJCAI 2023), which trains
     the new model and a forward map of the old vectors with losses of its own. This combination of terms is ours;
     `benchmarks/partial_labels.py` measures it.
+
+    Loss:
+        L = L_\text{task}(h) + L_\text{task}(g) + \lambda C + \kappa [ K(h) + K(g) ]
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(s h_i \cdot g_i)}
+            {\exp(s h_i \cdot g_i) + \sum_{j: y_j \ne y_i} \exp(s h_i \cdot g_j)}
+        K(a) = \frac{1}{|U|^2} \sum_{i, j \in U} (a_i \cdot a_j - x_i \cdot x_j)^2
 
     Args:
         weight: Factor of the contrast.

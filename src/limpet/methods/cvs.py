@@ -30,17 +30,20 @@ ELEMENTS = 2**25  # of one block of angles: 128 MiB in float32
 
 
 class CVS(CompatibilityMethod):
-    """Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, Eqs. 1 to 6).
+    r"""Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, arXiv:2205.13384).
 
     Session after session a model learns on, and the gallery is never embedded again. The data coherence holds every
     embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery; the model
     coherence near the last model's embedding of the same item, and away from those of other classes. Exemplars chosen
-    by herding are shuffled among the session's own images. Both losses work on unit vectors. The released code, not
-    the print, decides where they differ: distances of the triplet are not squared, the data coherence is a mean over
-    the items that have a replayed embedding, and that is a mean over items, not sessions.
+    by herding are shuffled among the session's own images. Both losses work on unit vectors.
 
     Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
     coherence, the paper's α, which it tunes itself; its β stays 1.
+
+    Loss:
+        L = L_\text{task} + \alpha M + \beta D
+        M = \frac{1}{B} \sum_i \max(0, \lVert z_i - v_i \rVert - \lVert z_i - v_{n(i)} \rVert + m)
+        D = \frac{1}{|S|} \sum_{i \in S} \lVert z_i - e_{y_i} \rVert^2
 
     Args:
         coherence: What holds embeddings near the last model's. "model": the paper's triplet, whose negatives are
@@ -60,6 +63,19 @@ class CVS(CompatibilityMethod):
         reduction: What the data coherence is divided by: "selected", the items that have a replayed embedding;
             "batch", all, as Eq. 4 is printed.
         replay: Keep exemplars; without them a session sees its own images only, as in the paper's ablation.
+
+    Paper settings:
+        model_weight: 10, chosen from 1 and 10
+        data_weight: 1
+        margin: 0.1
+        squared: True (Eq. 3), False (released code)
+        aggregation: literal (Eq. 1), item_mean (released code)
+        reduction: batch (Eq. 4), selected (released code)
+        replay: True
+
+    Departures:
+        The released code decides where it differs from the paper: distances of the triplet are not squared, the data
+        coherence is a mean over the items that have a replayed embedding, and that is a mean over items, not sessions.
     """
 
     sessions_only = True

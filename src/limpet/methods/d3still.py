@@ -18,14 +18,19 @@ SLACK = 0.1  # added to a difference of old similarities, by which another one i
 
 
 class D3still(CompatibilityMethod):
-    """Decoupled differential distillation (Xie et al., CVPR 2024): new embeddings find old neighbours in the old order.
+    r"""Decoupled differential distillation (Xie et al., CVPR 2024): keep the order of old neighbours.
 
     Each item has its nearest others in the batch, by the old model. A new embedding is asked for the same differences
     of similarity between them, those that it sees in the wrong order weighing most, and for the same similarity to the
     old embedding of its own item. That needs no labels: items without a class take part in it, and only there.
 
-    As in the public code, similarities are those of one batch, and a classifier trains along; the paper has none. The
-    defaults are those of the public code, which counts the item itself as the first of ten.
+    <https://openaccess.thecvf.com/content/CVPR2024/html/Xie_D3still_Decoupled_Differential_Distillation_for_Asymmetric_Image_Retrieval_CVPR_2024_paper.html>
+
+    Loss:
+        L = L_\text{task} + \lambda [ \lambda_o O + \lambda_- D^- + \lambda_+ D^+ ]
+        O = \frac{1}{B} \sqrt{\sum_i (v_i \cdot v_i - z_i \cdot v_i)^2}
+        D^\pm = \frac{1}{B K} \sum_i \sqrt{\sum_{(a, b) \in P_i^\pm} ( \frac{d_{ab} - e_{ab}}{0.1 + |e_{ab}|} )^2}
+        d_{ab} = z_i \cdot (v_a - v_b), \quad e_{ab} = v_i \cdot (v_a - v_b)
 
     Args:
         weight: Factor of all three terms.
@@ -33,6 +38,16 @@ class D3still(CompatibilityMethod):
         inverted: Factor of the differences that are seen in the wrong order.
         upheld: Factor of those that are seen in the right one.
         neighbours: How many others an item has.
+
+    Paper settings:
+        own: 50 (public code)
+        inverted: 2 (public code)
+        upheld: 1 (public code)
+        neighbours: 9, and the item itself (public code)
+
+    Departures:
+        As in the public code, similarities are those of one batch, and a classifier trains along; the paper has none.
+        The defaults are those of the public code, which counts the item itself as the first of ten.
     """
 
     unlabelled = True

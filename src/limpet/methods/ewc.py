@@ -26,16 +26,19 @@ from limpet.support.ranges import NonNegative
 
 
 class EWC(CompatibilityMethod):
-    """Elastic weight consolidation (Kirkpatrick et al., PNAS 2017, arXiv:1612.00796, Eq. 3): weight · Σ F (θ − θ*)².
+    r"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017, arXiv:1612.00796, Eq. 3).
 
     At the end of a session, the Fisher information F says how much each weight of the encoder mattered to classifying
     the session's images; later, moving it away from what it was then costs that much. The classifier, which grows, is
     free. F is the empirical one, of the true labels, with the encoder in evaluation mode; the probabilities are those
-    of the classifier's scores, without any margin. Departure: the paper's λ/2 is the weight.
+    of the classifier's scores, without any margin.
 
     With a penalty for each session, as in the paper, one importance and one anchor of every weight are all that is
     kept: Σ_k F_k (θ − θ_k)² is (Σ_k F_k)(θ − θ̄)² with the mean anchor θ̄ = Σ_k F_k θ_k / Σ_k F_k, plus a constant,
     which is left out.
+
+    Loss:
+        L = L_\text{task} + \lambda \sum_k F_k (\theta_k - \theta_k^*)^2
 
     Args:
         weight: Factor of the penalty. No paper states one for images: it is to be chosen on validation data. The
@@ -46,6 +49,12 @@ class EWC(CompatibilityMethod):
             benchmark of Rainbow memory measures those of shuffled batches (and weighs them with 100).
         anchors: "each": every session's penalty has its own anchor; "latest": the importances are summed, too, but the
             anchor is where the last session ended.
+
+    Paper settings:
+        weight: none stated for images
+
+    Departures:
+        The weight is the paper's λ/2.
     """
 
     spaces = frozenset({"hypersphere"})

@@ -8,10 +8,13 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class Finetune(CompatibilityMethod):
-    """Train on every session's own images with the classification loss alone, from the weights of the one before.
+    r"""Train on every session's own images with the classification loss alone, from the weights of the one before.
 
     Nothing is replayed and nothing holds the embeddings near the gallery: the lower bound of CVS's comparison (Wan et
-    al., CVPR 2022).
+    al., CVPR 2022, arXiv:2205.13384).
+
+    Loss:
+        L = L_\text{task}
     """
 
     spaces = EVERY_SPACE

@@ -15,7 +15,7 @@ from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class FreeDimensions(CompatibilityMethod):
-    """Free dimensions behind a learnt basis, after BT² (Zhou et al., ICCV 2023, arXiv:2211.03989).
+    r"""Free dimensions behind a learnt basis, after BT² (Zhou et al., ICCV 2023, arXiv:2211.03989).
 
     The new model has D dimensions, the old one d < D. An orthonormal basis of them is learnt with the model. The task
     reads the embedding in the first vectors of that basis only; the other directions are free for what the old model
@@ -23,11 +23,10 @@ class FreeDimensions(CompatibilityMethod):
     Old galleries count as padded with zeros, so only these dimensions of a query meet them, by their direction alone.
     Between new embeddings all dimensions count; no basis changes a cosine.
 
-    This is not BT² itself. BT² also matches what the task reads with an independently trained new model, normalises two
-    projections of the backbone, weights three terms by 1, 10 and 5, and stores their concatenation behind two chained
-    basis changes. Here one term of four is missing, the network outputs the stored vector directly, and what the task
-    reads is turned back by one basis. At the end of training, the classifier is brought into the basis of the
-    embeddings.
+    Loss:
+        L = L_\text{task}(Q x) + \lambda [ \frac{1}{B} \sum_i \lVert b_i - v_i \rVert + \lambda_p C ]
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(b_i \cdot p_{y_i} / \tau)}{\sum_c \exp(b_i \cdot p_c / \tau)}
+        b_i = n(x_{i, 1..d})
 
     Args:
         weight: Factor of all that aligns the block: the mean distance to the old unit embedding of the same item, and
@@ -36,6 +35,13 @@ class FreeDimensions(CompatibilityMethod):
             old classifier's influence, beside that distance; 0 for none.
         temperature: Divides the cosines of that contrast.
         task_dim: Dimensions that the task reads, at most D; as many as the old model has when left out.
+
+    Departures:
+        This is not BT² itself. BT² also matches what the task reads with an independently trained new model, normalises
+        two projections of the backbone, weights three terms by 1, 10 and 5, and stores their concatenation behind two
+        chained basis changes. Here one term of four is missing, the network outputs the stored vector directly, and
+        what the task reads is turned back by one basis. At the end of training, the classifier is brought into the
+        basis of the embeddings.
     """
 
     space_reason = "its block ends where zeros begin, and padding knows directions only"

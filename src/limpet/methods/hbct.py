@@ -19,7 +19,7 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class HBCT(CompatibilityMethod):
-    """Hyperbolic backward-compatible training (Bui et al., ICML 2025, Eq. 13: base + λ (entailment + contrast)).
+    r"""Hyperbolic backward-compatible training (Bui et al., ICML 2025, arXiv:2506.05826, Eq. 13).
 
     Points lie in hyperbolic space, where the distance from the origin says how certain a model is. A new point shall
     stay inside the entailment cone of the old one of the same item, the wider the less certain that is (section 4.2);
@@ -27,6 +27,12 @@ class HBCT(CompatibilityMethod):
     uncertain and far away (section 4.3). Both models need the Lorentz space; the new one's points may lie farther out.
 
     Negatives come from the batches of all processes.
+
+    Loss:
+        L = L_\text{task} + \lambda (\lambda_e E + C)
+        E = \frac{1}{B} \sum_i \max(0, \text{ext}(h_i^\text{old}, h_i) - \text{aper}(h_i^\text{old}))
+        C = \frac{1}{B} \sum_i \frac{1}{u_i} [ - e^{u_i s_{ii}} + ( \beta \sum_j e^{s_{ij}} )^{u_i} ], \quad
+            s_{ij} = - d(h_i, h_j^\text{old}) / \tau
 
     Args:
         weight: λ, the factor of both terms.
@@ -40,6 +46,20 @@ class HBCT(CompatibilityMethod):
             the Lorentz inner product (table 5).
         same_class_negatives: Contrast with all old points of the batch, as Eq. 12 is printed; otherwise those of the
             own class are left out, all but the own one.
+
+    Paper settings:
+        weight: 0.3
+        entail_weight: 1
+        temperature: 0.5
+        beta: 0.01
+        min_radius: 0.1
+        contrast: rince
+        similarity: geodesic
+
+    Departures:
+        Similarities are divided by τ, which the paper lists and Eq. 12 does not show. The uncertainty u is the share
+        that the text defines; Eq. 10 prints it for K = 1. A pair closer than 1e-4 costs no entailment, since its angle
+        has no limit.
     """
 
     spaces = frozenset({"lorentz"})

@@ -13,18 +13,29 @@ from limpet.support.ranges import Positive, Share
 
 
 class HOC(CompatibilityMethod):
-    """High-order compatibility loss (Biondi et al., CVPR 2024, arXiv:2405.02581).
+    r"""High-order compatibility loss (Biondi et al., CVPR 2024, arXiv:2405.02581).
 
     Every old embedding of the batch is contrasted with the new ones: the own item's against those of other classes.
-    The loss is λ·task + (1 − λ)·contrast. Departure: the paper trains beside a fixed simplex classifier, which ties
-    the dimension to the number of classes; here any head will do, as in HBCT's comparison. As in the public code,
-    the batch is that of one process.
+    The loss is λ·task + (1 − λ)·contrast.
+
+    Loss:
+        L = \lambda L_\text{task} + (1 - \lambda) C
+        C = \frac{1}{B} \sum_i [ - \mu v_i \cdot z_i + \log \sum_{j: y_j \ne y_i} \exp(\mu v_i \cdot z_j) ]
 
     Args:
         scale: Multiplies the cosines (the paper's mu), on the Lorentz space minus the geodesic distances.
         task_share: Share of the classification loss in the sum (the paper's lambda), in [0, 1].
         form: "strict" sums over other classes alone; "infonce" over these and the own item; "reference" counts every
             item of the own class as 1, as the public code does.
+
+    Paper settings:
+        scale: 10
+        task_share: 0.1, beside a fixed simplex classifier
+        form: reference (public code)
+
+    Departures:
+        The paper trains beside a fixed simplex classifier, which ties the dimension to the number of classes. Here
+        any head will do, as in HBCT's comparison. As in the public code, the batch is that of one process.
     """
 
     spaces = EVERY_SPACE

@@ -15,12 +15,15 @@ from limpet.support.ranges import Count, NonNegative, Positive
 
 
 class HotRefresh(CompatibilityMethod):
-    """Regression-alleviating compatible training, RACT (Zhang et al., ICLR 2022, arXiv:2201.09724).
+    r"""Regression-alleviating compatible training, RACT (Zhang et al., ICLR 2022, arXiv:2201.09724).
 
     A new embedding must be closer to the old one of the same item than to the old embeddings, and to the new ones, of
     other classes: the second kind is what makes an upgrade lose results that were right.
 
-    Negatives come from the batches of all processes; new ones of other processes carry no gradient.
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot v_i / \tau)}
+            {\exp(z_i \cdot v_i / \tau) + \sum_{k \in N_i} [ \exp(z_i \cdot v_k / \tau) + \exp(z_i \cdot z_k / \tau) ]}
 
     Args:
         weight: Factor of the contrast.
@@ -32,6 +35,13 @@ class HotRefresh(CompatibilityMethod):
         form: "contrast", a softmax over the negatives; "triplet", a hinge on the distance to each.
         margin: How much farther than its own old embedding a negative must be. Form "triplet" only; the default is
             ours, the paper's form is the contrast.
+
+    Paper settings:
+        temperature: 0.01 (public configurations)
+        negatives: 10 (public configurations)
+
+    Departures:
+        Negatives come from the batches of all processes; new ones of other processes carry no gradient.
     """
 
     spaces = EVERY_SPACE

@@ -11,9 +11,12 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class Independent(CompatibilityMethod):
-    """Train with the classification loss alone.
+    r"""Train with the classification loss alone.
 
     Its self-test says how good the new model could be, its cross-test how badly an unaligned model searches.
+
+    Loss:
+        L = L_\text{task}
     """
 
     spaces = EVERY_SPACE

@@ -8,10 +8,13 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class Joint(CompatibilityMethod):
-    """Train on the images of all sessions so far with the classification loss, and embed the whole gallery again.
+    r"""Train on the images of all sessions so far with the classification loss, and embed the whole gallery again.
 
-    What learning in sessions wants to do without: the upper bound of CVS's comparison (Wan et al., CVPR 2022), which
-    like all others begins with the weights of the session before.
+    What learning in sessions wants to do without: the upper bound of CVS's comparison (Wan et al., CVPR 2022,
+    arXiv:2205.13384), which like all others begins with the weights of the session before.
+
+    Loss:
+        L = L_\text{task}
     """
 
     spaces = EVERY_SPACE

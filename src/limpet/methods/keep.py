@@ -10,22 +10,26 @@ from limpet.support.ranges import NonNegative
 
 
 class Keep(CompatibilityMethod):
-    """The task on items with a class; on the others, all similarities of a batch as the model before had them.
+    r"""The task on items with a class; on the others, all similarities of a batch as the model before had them.
 
     What a label says changes the space around it, and nothing holds what has no label in its place: classes that the
     labels do not cover are found worse than before. They are told to stay, which takes no labels: for points z of the
     items of a batch without a class, and z' of the model before, the term is the mean of (z_i·z_j − z'_i·z'_j)².
     Items with a class are free. Without any item of unknown class, training is that of `independent`.
 
-    The term is similarity-preserving distillation (Tung and Mori, ICCV 2019, arXiv:1907.09682), with squared
-    differences of the similarities themselves, where the paper normalises the rows of their matrix first; here it reads
-    only items without a class, and the teacher is the model before.
-
     As a head it stays in the space of the frozen model below it; an adapter, fitted on all pairs, then takes the stored
     vectors of an older model there ("two-step"). `benchmarks/partial_labels.py` measures it.
 
+    Loss:
+        L = L_\text{task} + \frac{\lambda}{|U|^2} \sum_{i, j \in U} (z_i \cdot z_j - v_i \cdot v_j)^2
+
     Args:
         weight: Factor of the kept similarities.
+
+    Departures:
+        The term is similarity-preserving distillation (Tung and Mori, ICCV 2019, arXiv:1907.09682), with squared
+        differences of the similarities themselves, where the paper normalises the rows of their matrix first; here it
+        reads only items without a class, and the teacher is the model before.
     """
 
     spaces = EVERY_SPACE

@@ -18,9 +18,12 @@ from limpet.support.ranges import NonNegative
 
 
 class L2(CompatibilityMethod):
-    """Distance between new and old embeddings of the same item (the L2 baseline of MixBCT, arXiv:2308.06948).
+    r"""Distance between new and old embeddings of the same item (the L2 baseline of MixBCT, arXiv:2308.06948).
 
     On the Lorentz space it is the geodesic distance, which HBCT compares with as mean distortion.
+
+    Loss:
+        L = L_\text{task} + \frac{\lambda}{B} \sum_i \lVert z_i - v_i \rVert
 
     Args:
         weight: Factor of the alignment; 10 beside ArcFace in MixBCT's comparison.
@@ -29,6 +32,12 @@ class L2(CompatibilityMethod):
         hinge: With power 1, a distance that costs nothing; 0.2 in MixBCT's weakened form.
         denoise: Share of every class that counts as credible, by the direction of the old features; only these items
             are aligned (MixBCT's L2*, 0.9 there). 1 aligns all.
+
+    Paper settings:
+        weight: 10 (MixBCT, beside ArcFace)
+        power: 1 (MixBCT), 2 (OpenCompatible)
+        hinge: 0; 0.2 in the weakened form (MixBCT)
+        denoise: 1; 0.9 for L2* (MixBCT)
     """
 
     spaces = EVERY_SPACE

@@ -18,10 +18,14 @@ from limpet.support.ranges import NonNegative
 
 
 class LCE(CompatibilityMethod):
-    """Learning compatible embeddings (Meng et al., ICCV 2021), without a transformation network (K = 0 there).
+    r"""Learning compatible embeddings (Meng et al., ICCV 2021, arXiv:2108.01958), without a transformation (K = 0).
 
     The new classifier's weight of every class must point to the old model's class centre, and every new embedding
     must stay as close to that centre as the class's old embeddings are.
+
+    Loss:
+        L = L_\text{task} + \frac{\lambda}{B} \sum_i [ (1 - \cos(w_{y_i}, p_{y_i}))
+            + \max(0, \angle(z_i, p_{y_i}) - \theta_{y_i}) ]
 
     Args:
         form: "angle", as AdvBCT's benchmark has it: 1 − cos between weight and centre, averaged over the batch, and
@@ -38,8 +42,13 @@ class LCE(CompatibilityMethod):
         iqr: Outlier rule for boundaries, in interquartile ranges of a class's angles; left out, 1.5 for "angle" and
             infinity, no rule, for "cosine", as in the two codes.
 
-    A class of which at most one item is kept has no boundary and its rows are left out; the authors' code would hold
-    them to a cosine of 1.
+    Paper settings:
+        alignment_weight: 1 (AdvBCT's benchmark), 100 (authors' code)
+        iqr: 1.5 (AdvBCT's benchmark), no rule (authors' code)
+
+    Departures:
+        A class of which at most one item is kept has no boundary and its rows are left out; the authors' code would
+        hold them to a cosine of 1.
     """
 
     centres: Tensor

@@ -15,15 +15,21 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class LwF(CompatibilityMethod):
-    """Learning without forgetting (Li and Hoiem, TPAMI 2018, arXiv:1606.09282), as CVS compares with it.
+    r"""Learning without forgetting (Li and Hoiem, TPAMI 2018, arXiv:1606.09282), as CVS compares with it.
 
     The last model and its classifier score the batch; a copy of that classifier, which trains along, has to give the
     new embeddings the same scores. Nothing is replayed. Temperature and weight act on scores as the classifier gives
     them, those of a normalised one being divided by its own temperature already (0.05 in CVS).
 
+    Loss:
+        L = L_\text{task} - \frac{\lambda}{B} \sum_i \sum_c \sigma(s_i^\text{old} / T)_c \log \sigma(s_i / T)_c
+
     Args:
         weight: Factor of the distillation; 0 leaves it out, and then no old classifier is needed.
         temperature: Divides the scores of both models (T = 2 in the paper).
+
+    Paper settings:
+        temperature: 2
     """
 
     spaces = EVERY_SPACE

@@ -18,11 +18,15 @@ from limpet.support.ranges import Share
 
 
 class MixBCT(CompatibilityMethod):
-    """Feature mixing (Towards Self-Adapting Backward-Compatible Training, arXiv:2308.06948, Algorithm 1).
+    r"""Feature mixing (Towards Self-Adapting Backward-Compatible Training, arXiv:2308.06948, Algorithm 1).
 
     A share of each batch's new embeddings is replaced by the old model's embeddings of the same items; one
     classification loss on the mixed batch does the rest. Replaced rows teach the classifier, not the encoder. On the
     Lorentz space the features are tangent vectors, whose lengths count: old ones are mixed in as they are.
+
+    Loss:
+        L = L_\text{task}(\tilde x, y), \quad |M| = \lfloor \alpha B \rfloor
+        \tilde x_i = v_i \text{ for } i \in M, \quad \tilde x_i = x_i \text{ otherwise}
 
     Args:
         ratio: Share of the batch to replace (the paper's alpha), of the batch, not of the credible rows.
@@ -31,7 +35,13 @@ class MixBCT(CompatibilityMethod):
             lengths (the paper's heads do not); "raw" uses the old embeddings as they are, Algorithm 1 to the letter,
             and so does any space in which lengths count.
 
-    With fewer credible rows in a batch than asked for, all of them are replaced (the released code stops instead).
+    Paper settings:
+        ratio: 0.3
+        denoise: 0.9
+        old_scale: raw (Algorithm 1)
+
+    Departures:
+        With fewer credible rows in a batch than asked for, all of them are replaced (the released code stops instead).
     """
 
     spaces = EVERY_SPACE

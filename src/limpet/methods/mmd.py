@@ -13,17 +13,30 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class MMD(CompatibilityMethod):
-    """Maximum mean discrepancy with distillation (Chen et al., BMVC 2020, arXiv:2010.08020), as CVS compares with it.
+    r"""Maximum mean discrepancy with distillation (Chen et al., BMVC 2020, arXiv:2010.08020), as CVS compares with it.
 
     The features of a batch, lengths included, shall be distributed as the last model's of the same items. On items of
     classes that the last model has not seen, the classifier also has to score the old classes as the last one did;
     where every class is old, as with blurry sessions, that term is 0. Nothing is replayed.
+
+    Loss:
+        L = L_\text{task} + \lambda [ k(x, x) + k(x^\text{old}, x^\text{old}) - 2 k(x, x^\text{old}) ]
+            + \lambda_d L_\text{LwF}
+        k(a, b) = \frac{1}{B^2} \sum_{i, j} \exp(- \lVert a_i - b_j \rVert^2 / h)
 
     Args:
         weight: Factor of the discrepancy.
         distillation_weight: Factor of the distillation; 0 leaves it out, and then no old classifier is needed.
         temperature: Divides the scores of both models.
         bandwidth: Of the kernel exp(−‖x − y‖² / bandwidth); D² when left out.
+
+    Paper settings:
+        weight: 1 (CVS's comparison)
+        distillation_weight: 1 (CVS's comparison)
+        bandwidth: D² (CVS's comparison)
+
+    Departures:
+        The paper leaves kernel and bandwidth open; they are those of CVS's public comparison.
     """
 
     spaces = EVERY_SPACE

@@ -21,24 +21,20 @@ DENSE_CLASSES, KEPT_BEYOND = 4096, 64
 
 
 class NCCL(CompatibilityMethod):
-    """Neighborhood consensus contrastive learning (Wu et al., AAAI 2022, arXiv:2108.03372).
+    r"""Neighborhood consensus contrastive learning (Wu et al., AAAI 2022, arXiv:2108.03372).
 
     A queue keeps the old embeddings of the latest items. A new embedding is drawn to every entry of its class, the
     more the closer that entry is to the item's own old embedding. A second term asks the same of classifier scores,
     with the same weights.
 
-    Departures: the scores. As the paper prints it, the second term takes inner products of the new classifier's raw
-    scores with the old classifier's. Weighed 0.01 beside the first, its gradient is several times that of the first
-    all the same, with ArcFace's scale of 64 a thousand times, and the consensus is lost. The public code lets no
-    gradient through this term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings.
-    The default does that last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means
-    what it says, and no old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are left
-    out of the softmax (the public code keeps them as zero rows), and old embeddings that are not credible are neither
-    anchors nor positives nor negatives.
-
     Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
     embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
     default, and none on raw features; look at the share on your own data before relying on either.
+
+    Loss:
+        L = L_\text{task} + \lambda [ C(z, q) + \lambda_s C(s, s^q) ]
+        C(a, b) = - \frac{1}{B} \sum_i \frac{1}{n_i} \sum_{j: y_j = y_i} \frac{1 + v_i \cdot q_j}{2}
+            \log \frac{\exp(a_i \cdot b_j / \tau)}{\sum_k \exp(a_i \cdot b_k / \tau)}
 
     Args:
         weight: Factor of both terms.
@@ -53,6 +49,23 @@ class NCCL(CompatibilityMethod):
         credible_on: What distances are measured on: "points", unit vectors, or "features", embeddings as they are.
         kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 classes, and 64
             beyond; with all the term is exact, otherwise those that are missing count as 0.
+
+    Paper settings:
+        weight: 1 (MixBCT's configurations)
+        logit_weight: 0.01 (MixBCT's configurations)
+        scores: printed
+        temperature: 1 (MixBCT's configurations)
+        queue_size: 2048; 8192 in MixBCT's comparison
+
+    Departures:
+        The scores. As the paper prints it, the second term takes inner products of the new classifier's raw scores with
+        the old classifier's. Weighed 0.01 beside the first, its gradient is several times that of the first all the
+        same, with ArcFace's scale of 64 a thousand times, and the consensus is lost. The public code lets no gradient
+        through this term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings. The
+        default does that last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means
+        what it says, and no old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are
+        left out of the softmax (the public code keeps them as zero rows), and old embeddings that are not credible are
+        neither anchors nor positives nor negatives.
     """
 
     queue_points: Tensor

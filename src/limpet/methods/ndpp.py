@@ -21,14 +21,18 @@ _NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
 
 
 class NDPP(CompatibilityMethod):
-    """Neighbour-driven prototype perturbation (Zhou et al., Prototype Perturbation, Eqs. 4 to 8, Algorithm 1).
+    r"""Neighbour-driven prototype perturbation (Zhou et al., arXiv:2503.14824, Eqs. 4 to 8, Algorithm 1).
 
     As p2s, but every new embedding is drawn to a target beside its old prototype: pushed away from the most similar
     old prototypes once before training, and from the most similar new ones at the start of every epoch. So classes
     that the old model confuses need not stay confused. Negatives remain the unperturbed old prototypes.
 
-    Where the paper is open: Eq. 8 starts from the old prototype in every epoch, the default; a class is no neighbour
-    of itself, or its target would flee its own centre; similarities below 0 count as 0.
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot t_{y_i} / \tau)}
+            {\exp(z_i \cdot t_{y_i} / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
+        t_c = p_c + \alpha_1 r_c(p_c, P_\text{old}) + \alpha_2 r_c(p_c + \alpha_1 r_c, P_\text{new})
+        r_c(q, P) = \frac{\sum_k \cos(q, P_k) (q - P_k)}{\sum_k \cos(q, P_k)}
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
@@ -44,6 +48,20 @@ class NDPP(CompatibilityMethod):
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
             in the paper.
         old_only: Leave the new neighbours out: NDPP-old of the paper's Table V.
+
+    Paper settings:
+        weight: 1
+        temperature: 0.07
+        alpha_old: 0.01
+        alpha_new: 0.01
+        neighbours: 100
+        accumulate: False (Eq. 8), True (Algorithm 1)
+        new_start_epoch: 0
+        negatives: all
+
+    Departures:
+        Eq. 8 starts from the old prototype in every epoch, the default; a class is no neighbour of itself, or its
+        target would flee its own centre; similarities below 0 count as 0.
     """
 
     prototypes: Tensor

@@ -12,21 +12,27 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class OCA(CompatibilityMethod):
-    """Orthogonal compatible aligned representations (Ricci et al., ECCV workshops 2024, arXiv:2408.08793).
+    r"""Orthogonal compatible aligned representations (Ricci et al., ECCV workshops 2024, arXiv:2408.08793).
 
     The new model has more dimensions than the old one. The first of them, as many as the old model has, are aligned
     with the prototypes of the old model; the classifier learns the task from all of them. Old galleries count as padded
     with zeros, so that only the first dimensions of a query meet them, and by their direction alone.
 
-    Departures: the paper puts a learnt orthogonal layer between embedding and classifier, which training uses and a
-    release does not have. A linear classifier that is trained itself undoes any such turn by turning its rows, so it is
-    left out (`free_dimensions` has a basis that cannot be undone). The prototypes are class means of the old
-    embeddings, where the paper has rows of the old classifier. Written from the description of the paper, without its
-    code.
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(b_i \cdot p_{y_i} / \tau)}{\sum_c \exp(b_i \cdot p_c / \tau)}
+        b_i = n(x_{i, 1..d})
 
     Args:
         weight: Factor of the contrast.
         temperature: Divides the cosines between the block and the old prototypes.
+
+    Departures:
+        The paper puts a learnt orthogonal layer between embedding and classifier, which training uses and a release
+        does not have. A linear classifier that is trained itself undoes any such turn by turning its rows, so it is
+        left out (`free_dimensions` has a basis that cannot be undone). The prototypes are class means of the old
+        embeddings, where the paper has rows of the old classifier. Written from the description of the paper, without
+        its code.
     """
 
     space_reason = "its block ends where zeros begin, and padding knows directions only"

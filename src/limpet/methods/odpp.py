@@ -20,17 +20,20 @@ from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt
 
 
 class ODPP(CompatibilityMethod):
-    """Optimisation-driven prototype perturbation (Zhou et al., Prototype Perturbation, Eqs. 9 to 11).
+    r"""Optimisation-driven prototype perturbation (Zhou et al., arXiv:2503.14824, Eqs. 9 to 11).
 
     As p2s, but every new embedding is drawn to its old prototype plus a learned perturbation R. Before training, R is
     optimised until no two perturbed prototypes are more similar than a threshold (Eq. 9); at the start of every epoch
     also until none is too similar to the new prototype of another class (Eqs. 10 and 11). Negatives remain the
     unperturbed old prototypes.
 
-    Where the paper is open: targets are old prototypes plus R, as Eq. 10 has it (Algorithm 2, line 7 prints the new
-    ones); R starts at 0 and continues from epoch to epoch, without momentum or weight decay; the hinges of a
-    mini-batch of pairs are summed, since their mean would not move anything at this learning rate. The objective can
-    also fall by shortening vectors, which the cosine ignores: the log tells by how many degrees targets have turned.
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot t_{y_i} / \tau)}
+            {\exp(z_i \cdot t_{y_i} / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
+        t_c = p_c + R_c
+        R = \text{argmin} \sum_{c \ne k} [ \max(0, t_c \cdot t_k - \theta_\text{old})
+            + \gamma \max(0, t_c \cdot p_k^\text{new} - \theta_\text{new}) ]
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
@@ -50,6 +53,25 @@ class ODPP(CompatibilityMethod):
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
             in the paper.
         old_only: Leave the second objective out and R as it was before training: ODPP-old of the paper's Table V.
+
+    Paper settings:
+        weight: 1
+        temperature: 0.07
+        threshold_old: 0.6
+        threshold_new: 0.6
+        gamma: 1
+        inner_epochs: 50
+        inner_learning_rate: 0.001
+        inner_batch_size: 1024
+        pairs: sampled
+        new_start_epoch: 0
+        negatives: all
+
+    Departures:
+        Targets are old prototypes plus R, as Eq. 10 has it (Algorithm 2, line 7 prints the new ones); R starts at 0 and
+        continues from epoch to epoch, without momentum or weight decay; the hinges of a mini-batch of pairs are summed,
+        since their mean would not move anything at this learning rate. The objective can also fall by shortening
+        vectors, which the cosine ignores: the log tells by how many degrees targets have turned.
     """
 
     prototypes: Tensor

@@ -10,7 +10,7 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class OneSide(CompatibilityMethod):
-    """One classifier of new and old views, and a contrast of pairs, labelled or not; old vectors stay as they are.
+    r"""One classifier of new and old views, and a contrast of pairs, labelled or not; old vectors stay as they are.
 
     What `both_sides` does where the stored old vectors may not be mapped: its map is left out, and the new view z_i
     comes to the old one v_i instead. Two terms beside the task:
@@ -20,6 +20,11 @@ class OneSide(CompatibilityMethod):
     - a contrast: z_i is to find v_i among the v_j of the batch, items of its own class left out.
 
     It has no guard against pairs of different items. No paper proposes this; `benchmarks/label_free.py` measures it.
+
+    Loss:
+        L = L_\text{task}(z) + L_\text{task}(v) + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(s z_i \cdot v_i)}
+            {\exp(s z_i \cdot v_i) + \sum_{j: y_j \ne y_i} \exp(s z_i \cdot v_j)}
 
     Args:
         weight: Factor of the contrast.

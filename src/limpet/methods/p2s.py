@@ -12,16 +12,28 @@ from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class P2S(CompatibilityMethod):
-    """Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (their section III).
+    r"""Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (arXiv:2503.14824, section III).
 
     Every new embedding is classified by its similarity to the old model's mean point of each class of the new
     training set; all classes take part, whether the old model saw them in training or not.
+
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot p_{y_i} / \tau)}{\sum_c \exp(z_i \cdot p_c / \tau)}
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
         temperature: Divides the cosines (the paper's tau), on the Lorentz space minus the geodesic distances.
         negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
             in the paper. Fewer save time and memory with very many classes.
+
+    Paper settings:
+        weight: 1
+        temperature: 0.07
+        negatives: all
+
+    Departures:
+        Class means are means of unit vectors and have unit length; the paper does not say so.
     """
 
     spaces = EVERY_SPACE

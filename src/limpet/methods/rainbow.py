@@ -14,15 +14,22 @@ from limpet.support.ranges import Positive, Share
 
 
 class Rainbow(CompatibilityMethod):
-    """Rainbow memory (Bang et al., CVPR 2021, arXiv:2103.17230).
+    r"""Rainbow memory (Bang et al., CVPR 2021, arXiv:2103.17230).
 
     Exemplars range from those that the model is certain of to those it is not, whatever is done to the image
     (`limpet_bench.sessions.memory`); half of every batch are exemplars; and a batch may be mixed by CutMix (Yun et al.,
     ICCV 2019), whose loss is shared out between the classes of both images by area.
 
+    Loss:
+        L = s L_\text{task}(\tilde x, y) + (1 - s) L_\text{task}(\tilde x, y'), \quad s \sim \text{Beta}(\alpha, \alpha)
+
     Args:
         cutmix: Probability that a batch is mixed; 0.5 in the public code.
         alpha: α of Beta(α, α), from which the share of the own image is drawn; 1 draws it uniformly.
+
+    Paper settings:
+        cutmix: 0.5 (public code)
+        alpha: 1 (public code)
     """
 
     spaces = EVERY_SPACE

@@ -18,7 +18,7 @@ from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class RWalk(CompatibilityMethod):
-    """Riemannian walk (Chaudhry et al., ECCV 2018, arXiv:1801.10112, Eqs. 6 to 8): weight · Σ (F + s)(θ − θ*)².
+    r"""Riemannian walk (Chaudhry et al., ECCV 2018, arXiv:1801.10112, Eqs. 6 to 8).
 
     Two things say how much a weight of the encoder matters: the Fisher information F, averaged while training over
     all sessions, and the path score s, the decrease of the loss that the weight accounts for per distance walked,
@@ -28,6 +28,9 @@ class RWalk(CompatibilityMethod):
 
     A recipe with a clip norm shortens the gradient before it is seen here, and then more is taken off for the penalty
     than is left of it: train without one.
+
+    Loss:
+        L = L_\text{task} + \lambda \sum_k (F_k + s_k) (\theta_k - \theta_k^*)^2
 
     Args:
         weight: Factor of the penalty; to be chosen on validation data.

@@ -24,20 +24,25 @@ _SAMPLE = 10_000  # old embeddings among which anchors are sought
 
 
 class SSP(CompatibilityMethod):
-    """Structure similarity preservation (Wu et al., arXiv:2403.00648): new embeddings lie among old anchors as before.
+    r"""Structure similarity preservation (Wu et al., arXiv:2403.00648): new embeddings lie among old anchors as before.
 
     Old embeddings are cut into parts, and the parts clustered, as a product quantiser does. How near a part of an
     embedding is to the anchors of that part, as a softmax, is what the new model is asked to see as the old one did.
     That needs no labels: items without a class take part in it, and only there.
 
-    Our reading, where the abstract and the public settings leave it open: cosines of parts, the temperature, the
-    divergence, and a classifier that trains along. Anchors are sought among 10,000 items.
+    Loss:
+        L = L_\text{task} + \frac{\lambda}{B M} \sum_i \sum_m
+            \text{KL}( \sigma(A_m v_i^m / \tau) , \sigma(A_m z_i^m / \tau) )
 
     Args:
         weight: Factor of the divergence.
         parts: Into how many parts embeddings are cut; the next smaller number that divides their dimension.
         anchors: How many of them every part has.
         temperature: Divides the cosines.
+
+    Departures:
+        Our reading, where the abstract and the public settings leave it open: cosines of parts, the temperature, the
+        divergence, and a classifier that trains along. Anchors are sought among 10,000 items.
     """
 
     unlabelled = True

@@ -22,15 +22,16 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class UniBCT(CompatibilityMethod):
-    """Unified backward-compatible training (Zhang et al., IJCAI 2022, arXiv:2203.01583).
+    r"""Unified backward-compatible training (Zhang et al., IJCAI 2022, arXiv:2203.01583).
 
     A classifier made of the old model's class means, refined twice by how the new model groups the items of a class,
     must also classify new embeddings, with an angular margin. Until the first refinement there is only the task.
 
-    Where the paper is open: refinements come at the start of epochs round(2E/7) and round(4E/7) of E, 10 and 20 of 35
-    in MixBCT's comparison. The public copy of the refinement normalises similarities along columns, which undoes it;
-    here rows are normalised, on unit vectors. AdvBCT's comparison leaves the refinement out, and classes that the old
-    model has not seen: `refine` false, `classes` "old". MixBCT's takes cosines as they are: `scale` 1, `margin` 0.
+    Loss:
+        L = L_\text{task} + \lambda C
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(s \cos(\theta_{i y_i} + m))}
+            {\exp(s \cos(\theta_{i y_i} + m)) + \sum_{c \ne y_i} \exp(s \cos \theta_{ic})}
+        \theta_{ic} = \angle(z_i, \hat p_c), \quad \hat p_c = \frac{1}{n_c} 1^\top (1 - \rho) (I - \rho E_c)^{-1} V_c
 
     Args:
         weight: Factor of the compatibility term.
@@ -41,6 +42,19 @@ class UniBCT(CompatibilityMethod):
             "old", those of the old model's own training set, not refined, and items of other classes are left out.
         propagation: Share of every item's old embedding that comes from similar items (lambda), below 1.
         temperature: Divides the cosines between items of a class.
+
+    Paper settings:
+        scale: 30; 1 in MixBCT's comparison
+        margin: 0.3; 0 in MixBCT's comparison
+        refine: True; False in AdvBCT's comparison
+        propagation: 0.9
+        temperature: 0.05
+
+    Departures:
+        Refinements come at the start of epochs round(2E/7) and round(4E/7) of E, 10 and 20 of 35 in MixBCT's
+        comparison. The public copy of the refinement normalises similarities along columns, which undoes it; here rows
+        are normalised, on unit vectors. AdvBCT's comparison leaves the refinement out, and classes that the old model
+        has not seen: `refine` false, `classes` "old". MixBCT's takes cosines as they are: `scale` 1, `margin` 0.
     """
 
     prototypes: Tensor
