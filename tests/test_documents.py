@@ -9,11 +9,12 @@ import re
 import runpy
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +57,7 @@ EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "data
 """Packages of one's own, installed and tested by tests/test_extending.py."""
 OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
-WITH_A_SERVER = {"docs/tutorials/api_models.md"}
+WITH_A_SERVER = {"docs/tutorials/api_models.md", "docs/tutorials/attach.md"}
 """Pages whose code asks a server, which the test of their commands runs."""
 SERVING = "docs/tutorials/serving.md"
 """Its code reads what its commands wrote."""
@@ -94,6 +95,7 @@ def follow(page: str, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str] |
     """
     said: list[str] = []
     waiting: list[list[str]] = []
+    session: dict[str, Any] = {"__name__": page}
 
     def type_all() -> None:
         done = ran(page, waiting) if waiting else []
@@ -106,7 +108,7 @@ def follow(page: str, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str] |
             block = block.replace(printed, real)
         if language == "python":
             type_all()
-            exec(compile(block, page, "exec"), {"__name__": page})
+            exec(compile(block, page, "exec"), session)
             continue
         for line in block.replace("\\\n", " ").splitlines():
             program, *words = shlex.split(line, comments=True)
@@ -265,46 +267,22 @@ def test_the_commands_for_a_model_behind_an_api(tmp_path: Path, monkeypatch: pyt
         assert names["store"].similarity_search("warm red coat", k=1)[0].page_content == "a warm red coat"
 
 
-def test_the_commands_for_a_table_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
+@pytest.mark.slow
+def test_the_tutorial_on_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As printed, but for the address of the database and of the server."""
+    """As printed, but for the port."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    page = "docs/tutorials/attach.md"
-    with serving(model="bge-m3", weights="bge-m3") as server, a_shop(postgres_server) as database:
-        places = {"http://127.0.0.1:8000/v1": server.url, "postgresql://shop@db/shop?": f"{database}&"}
-        lines = commands(page)
-        assert [line[1] for line in lines] == [
-            "start", "start", "backfill", "index", "swap", "status", "rollback", "cancel", "verify"
-        ]  # fmt: skip
-        for printed, real in places.items():
-            lines = [[word.replace(printed, real) for word in line] for line in lines]
-        with psycopg.connect(database, autocommit=True) as connection:
-            for part in (lines[:5], lines[-1:], lines[5:-1]):  # what verifies is of rows written since the swap
-                done = ran(page, part)
-                assert [one.code for one in done] == [0] * len(part), done
-                if part[-1][1] == "swap":
-                    (asked,) = blocks(page, "sql")
-                    vectors = connection.execute("SELECT emb FROM items").fetchall()
-                    rows = connection.execute(asked.replace("$1", "%s").encode(), [vectors[0][0]]).fetchall()
-                    assert len(rows) == 10 and {model for model, _ in rows} == {rows[0][0]} != {"declared:ada-002"}
-
-
-@contextmanager
-def a_shop(server: Server) -> Iterator[str]:
-    """The url of a database with a table of twelve items and their vectors by an old model."""
-    server.execute("CREATE DATABASE documented")
-    database = server.url("documented")
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION vector")
-        connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, title text, emb vector(16))")
-        for row in range(12):
-            vector = str(vector_of(f"item {row}", "ada-002", 16).tolist())
-            connection.execute("INSERT INTO items VALUES (%s, %s, %s)", [row, f"item {row}", vector])
-    yield database
-    server.execute("DROP DATABASE documented WITH (FORCE)")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    try:
+        said = follow("docs/tutorials/attach.md", monkeypatch, {"54320": str(port)})
+    finally:
+        if Path("postgres-folder.txt").exists():
+            subprocess.run([sys.executable, "start_postgres.py", "--stop"], check=True)
+    before, after = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
+    assert "tennis racket" in before and "fleece jacket" in after
+    assert any("120 rows filled" in one for one in said)
 
 
 @pytest.mark.slow
