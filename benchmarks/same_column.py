@@ -219,7 +219,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
         seconds["swap"], seconds["backfill"] = timed(it.swap), 0.0
         for step, rows in enumerate(np.array_split(order, STEPS), 1):
             seconds["backfill"] += timed(lambda: it.backfill(Part(made.rows["new"], rows)))  # noqa: B023
-            assert it.status().holding["new"] >= step * (len(order) // STEPS)
+            assert it.status().application.holding["new"] >= step * (len(order) // STEPS)
             look(step / STEPS, f"{100 * step // STEPS} % new")
         seconds["vacuum"] = timed(lambda: table.run("VACUUM items"))
         look(1.0, "100 % new, after VACUUM")

@@ -96,7 +96,7 @@ TAKES_NO_EMBEDDINGS = {
     "ADAPTERS", "METHODS", "CompatibilityMethod", "EncoderSpec", "Experiment", "Geometry", "Hypersphere", "LimpetError",
     "Recipe", "Release",
     "Space", "embed_images", "encode", "fit", "load_dataset", "load_release", "open_link", "open_release",
-    "open_text_model", "open_upgrade", "save_release", "train_release", "CompatibilityLoss",
+    "open_text_model", "open_upgrade", "save_release", "start_upgrade", "train_release", "CompatibilityLoss",
 }  # fmt: skip
 """Names of models, settings and folders; `encode`, `fit` and `CompatibilityLoss` read tensors in loops of one's own."""
 

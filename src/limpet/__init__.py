@@ -14,7 +14,7 @@ from limpet.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from limpet.adapters import ADAPTERS, Adapter
-    from limpet.attached.opening import open_upgrade
+    from limpet.attached.opening import open_upgrade, start_upgrade
     from limpet.data.datasets import load_dataset
     from limpet.embeddings import EmbeddingSet
     from limpet.embeddings.storage import save as save_embeddings
@@ -67,6 +67,7 @@ __all__ = [
     "open_upgrade",
     "save_embeddings",
     "save_release",
+    "start_upgrade",
     "train_release",
 ]
 

@@ -158,7 +158,7 @@ def upgrade(run: Run) -> None:
     run.go_on()
     run.check("new")
     status = run.attachment.status()
-    assert (status.lacking["new"], status.empty, status.items) == (0, 0, len(run.application.twin))
+    assert (status.lacking["new"], status.application.empty, status.items) == (0, 0, len(run.application.twin))
     kinds = [event["kind"] for event in run.attachment.journal()]
     assert [kind for kind in kinds if kind in ("swap", "rollback")] == ["swap", "rollback"] * 2 + ["swap"]
     run.surely(run.attachment, "steady", lambda: run.attachment.finish())
@@ -237,7 +237,7 @@ def test_items_without_text_are_counted_and_keep_no_other_item_from_its_vector(a
     done = it.backfill(made, batch=4)
     assert (done.written, done.without_text, done.missing, done.stopped) == (ITEMS - 2, 2, 0, "done")
     assert done.without_text_ids == ("2", "4")
-    assert (it.status().lacking["new"], it.status().without_text["new"]) == (2, 2)
+    assert (it.status().lacking["new"], it.status().application.without_text["new"]) == (2, 2)
     it.close()
 
 
@@ -314,7 +314,7 @@ def test_the_first_comparison_reads_ids_alone(application: Any, monkeypatch: pyt
 
     monkeypatch.setattr(type(it.engine), "scan", noted)
     status = it.status()
-    assert (status.items, status.lacking, status.empty) == (ITEMS, {"old": 0, "new": ITEMS}, 0)
+    assert (status.items, status.lacking, status.application.empty) == (ITEMS, {"old": 0, "new": ITEMS}, 0)
     assert read == [False, False]
     it.backfill(application.source("new", it))
     assert read == [False] * 4 + [True] * 2 and it.status().lacking == {"old": 0, "new": 0}
@@ -330,7 +330,7 @@ def test_points_without_a_vector_are_counted_by_every_comparison(version: str, p
     application.client.upsert(application.name, [bare])
     for _ in range(2):
         status = run.attachment.status()
-        assert (status.items, status.empty) == (ITEMS, 1)
+        assert (status.items, status.application.empty) == (ITEMS, 1)
         run.attachment.backfill(application.source("new", run.attachment))
     assert run.attachment.status().lacking["new"] == 0
     run.attachment.close()

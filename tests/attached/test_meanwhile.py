@@ -123,7 +123,8 @@ def test_a_table_with_another_name(shop: Shop, how: dict[str, Any]) -> None:
         it.declare_writes("old")
         turned(it)
         check(shop, "new", "shop.wares")
-        assert it.status().place == "shop.wares.emb" and "'shop.wares'" in it.client_queries()[0][1]
+        assert it.status().place == "shop.wares.emb"
+        assert "'shop.wares'" in next(iter(it.status().application.queries.values()))
         with pytest.raises(GalleryError, match=r"no upgrades that .* may mean; started: shop.wares.emb"):
             open_attachment(shop.url)  # another table has that name
         with open_attachment(shop.at("shop.wares")) as again:
@@ -454,7 +455,7 @@ def test_who_reads_a_table_reads_the_vectors_beside_it(hidden: bool, shop: Shop)
         assert any("row-level security" in note for note in found.notes) == hidden
         with shop.start(aside=True) as it, psycopg.connect(shop.database.replace("postgres@", f"{role}@")) as client:
             it.backfill(source(it))
-            [(_, query)] = it.client_queries()
+            [query] = it.status().application.queries.values()
             query = query.replace("…", "id", 1).replace("…", "'[0,0,0,0,1,0,0,0]'")
             if hidden:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -481,7 +482,11 @@ def test_keys_that_are_lists_and_names_with_dots_and_signs(make_shop: Callable[.
         turned(it)
         found = shop.execute('SELECT "Emb"::text FROM shop."My.Order"')
         assert {made_by(emb) for (emb,) in found} == {"new"} and len(found) == 2
-        query = it.client_queries()[0][1].replace("…", '"user"', 1).replace("…", "'[1,0,0,0,0,0,0,0]'")
+        query = (
+            next(iter(it.status().application.queries.values()))
+            .replace("…", '"user"', 1)
+            .replace("…", "'[1,0,0,0,0,0,0,0]'")
+        )
         assert sorted(shop.execute(query)) == [("declared:new", "a"), ("declared:new", "b")]
         it.rollback()
         it.cancel()
@@ -527,7 +532,7 @@ def test_applications_are_told_to_search_as_the_index_compares(
 ) -> None:
     shop = make_shop(GOODS.replace("vector_cosine_ops", operators))
     with shop.start() as it:
-        assert f'"emb" {sign} ' in it.client_queries()[0][1]
+        assert f'"emb" {sign} ' in next(iter(it.status().application.queries.values()))
 
 
 def test_what_was_named_otherwise_at_the_start_is_told(shop: Shop) -> None:

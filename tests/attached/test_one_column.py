@@ -30,11 +30,11 @@ def test_all_the_way_and_back(shop: Shop) -> None:
     shop.fill(20)
     schema, rows = shop.dump(), shop.contents()
     with shop.start(**SHARED) as it:
-        assert (it.status().holding, it.status().lacking) == ({"old": 20, "new": 0}, {"old": 0, "new": 20})
+        assert (it.status().application.holding, it.status().lacking) == ({"old": 20, "new": 0}, {"old": 0, "new": 20})
         it.swap()  # before any row is filled: queries of the new model find old vectors
         assert shop.execute("SELECT limpet_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
         assert it.backfill(source(it), batch=3, budget=9).written == 9
-        assert it.status().holding == {"old": 11, "new": 9} and shop.marks() == {
+        assert it.status().application.holding == {"old": 11, "new": 9} and shop.marks() == {
             row: side for row, side in shop.sides().items() if side
         }
         assert "items_emb" in used_index(shop) and it.status().indexes == ()
@@ -77,7 +77,7 @@ def test_a_rollback_after_edits(shop: Shop) -> None:
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (77, 'b', %s)", [written("new", "b")])
         it.rollback(writes="old")
         assert shop.sides() == {0: "old", 1: "new", 2: "old", 3: "old", 77: "new"} == shop.marks()
-        assert (it.status().lacking["old"], it.status().holding) == (2, {"old": 3, "new": 2})
+        assert (it.status().lacking["old"], it.status().application.holding) == (2, {"old": 3, "new": 2})
         with pytest.raises(UpgradeStateError, match=r"2 rows have no up-to-date vector of the old model"):
             it.cancel()
         it.rollback(source(it, "old"))  # again, with what makes those that nobody kept
@@ -101,7 +101,7 @@ def test_a_rollback_that_is_interrupted_goes_on(shop: Shop) -> None:
         with psycopg.connect(shop.database) as client:
             client.execute("UPDATE shop.items SET price = 7 WHERE id = 3")  # and its transaction stays open
             it.rollback()
-            assert shop.sides()[3] == "new" and it.status().holding == {"old": 5, "new": 1}
+            assert shop.sides()[3] == "new" and it.status().application.holding == {"old": 5, "new": 1}
         it.rollback()
         assert set(shop.sides().values()) == {"old"}
         assert it.backfill(source(it)).written == 0  # all are kept

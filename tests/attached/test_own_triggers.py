@@ -80,7 +80,7 @@ def test_rows_written_by_a_trigger_that_filling_fires_are_the_applications(shop:
                      "ALTER TABLE shop.items ENABLE TRIGGER change")  # fmt: skip
         it.backfill(source(it))
         assert shop.execute("SELECT title FROM shop.items WHERE id = 1001") == [("beside a",)]
-        assert 5001 in current_are_of_the_text(it)["old"] and it.status().unknown == 0
+        assert 5001 in current_are_of_the_text(it)["old"] and it.status().application.unknown == 0
         it.backfill(source(it))
         assert current_are_of_the_text(it)["new"] >= {0, 1, 1000, 1001}
 

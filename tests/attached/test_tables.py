@@ -307,7 +307,7 @@ def test_a_table_of_somebody_else(shop: Shop, role: str) -> None:
         assert all(one.built for one in it.status().indexes)
         with pytest.raises(UpgradeStateError, match="a table of their own"):
             it.swap()
-        [(_, query)] = it.client_queries()
+        [query] = it.status().application.queries.values()
         query = query.replace("…", "id, new.vector", 1).replace("…", "'[0,0,0,0,1,0,0,0]' LIMIT 50")
         shop.execute("UPDATE shop.items SET title = 'other', emb = %s WHERE id = 1", [written("old", "other")])
         shop.execute("DELETE FROM shop.items WHERE id = 2")

@@ -59,10 +59,12 @@ def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_
             step()
     [problem] = it.verify().problems
     assert problem.startswith("1 rows were written without our triggers") and f"'{row}'" in problem
-    assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 1}
+    assert it.status().application.unknown == 1 and it.status().lacking == {"old": 1, "new": 1}
     for side in ("new", "old"):
         it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
-    assert it.verify().problems == () and it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0}
+    assert it.verify().problems == ()
+    assert it.status().application.unknown == 0
+    assert it.status().lacking == {"old": 0, "new": 0}
     it.swap(writes="new")
     check(shop, [], "new")
     it.rollback(writes="old")
@@ -76,7 +78,7 @@ def test_a_vector_taken_away_without_triggers_stays_away(laid_out: LaidOut) -> N
     it.verify()
     for side in ("new", "old"):
         it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
-    assert shop.sides()[1] is None and it.status().empty == 1 and it.verify().problems == ()
+    assert shop.sides()[1] is None and it.status().application.empty == 1 and it.verify().problems == ()
 
 
 def test_rows_written_without_triggers_are_refused_where_new_vectors_serve(laid_out: LaidOut) -> None:
@@ -124,10 +126,14 @@ def test_a_copied_mark_says_nothing_of_another_row(kind: str, serving: ModelSide
         it.swap(writes="new")
     second = "emb_limpet_kept" if it.state.shared else f"emb_limpet_{'new' if serving == 'old' else 'old'}"
     copy_row(shop, 1, MARKED_COPIES[kind].format(second=second))
-    assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 1} and it.status().items == 6
+    assert it.status().application.unknown == 1
+    assert it.status().lacking == {"old": 1, "new": 1}
+    assert it.status().items == 6
     for side in ("new", "old"):
         it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
-    assert it.verify().problems == () and it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0}
+    assert it.verify().problems == ()
+    assert it.status().application.unknown == 0
+    assert it.status().lacking == {"old": 0, "new": 0}
     if not it.state.shared:
         check(shop, [], serving)
 
@@ -136,11 +142,11 @@ def test_a_copied_mark_of_the_start_says_nothing_of_another_row(how: dict[str, A
     shop.fill(5)
     with shop.start(**how) as it:
         copy_row(shop, 1, "id = 9, title = 'a'")
-        assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 6}
+        assert it.status().application.unknown == 1 and it.status().lacking == {"old": 1, "new": 6}
         shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 2")
         copy_row(shop, 2, f"id = 10, emb = '{written('old', 'item 2')}'")
         copy_row(shop, 2, "id = 11")
-        assert it.status().unknown == 2 and it.status().empty == 2
+        assert it.status().application.unknown == 2 and it.status().application.empty == 2
 
 
 def test_a_copy_of_a_waiting_row_waits(make_shop: Callable[..., Shop]) -> None:
@@ -153,7 +159,8 @@ def test_a_copy_of_a_waiting_row_waits(make_shop: Callable[..., Shop]) -> None:
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (6, 'item 6', %s)", [written("old", "item 6")])
         copy_row(shop, 6, "id = 7")
         copy_row(shop, 6, "id = 8, title = 'item 8'")
-        assert it.status().lacking == {"old": 1, "new": 3} and it.status().unknown == it.status().empty == 0
+        assert it.status().lacking == {"old": 1, "new": 3}
+        assert it.status().application.unknown == it.status().application.empty == 0
         it.backfill(source(it))
         check(shop, [], "new")
 
@@ -161,7 +168,9 @@ def test_a_copy_of_a_waiting_row_waits(make_shop: Callable[..., Shop]) -> None:
 def test_a_copy_of_text_and_vectors_keeps_its_mark(laid_out: LaidOut) -> None:
     it, shop = laid_out
     copy_row(shop, 1, "id = 9")
-    assert it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0} and it.verify().problems == ()
+    assert it.status().application.unknown == 0
+    assert it.status().lacking == {"old": 0, "new": 0}
+    assert it.verify().problems == ()
 
 
 @pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
@@ -176,9 +185,13 @@ def test_rows_keep_their_marks_in_another_partition(filled: bool, mixing: bool, 
         shop.execute("UPDATE shop.items SET id = id + 1000, title = 'b' WHERE id = 2")
         shop.execute("UPDATE shop.items SET id = id + 1000, emb = NULL WHERE id = 3")
         text_alone = {"old": 1, "new": 1 if filled else 4}
-        assert it.status().lacking == text_alone and it.status().unknown == 0 and it.status().empty == 1
+        assert it.status().lacking == text_alone
+        assert it.status().application.unknown == 0
+        assert it.status().application.empty == 1
         shop.execute("UPDATE shop.items SET id = id - 1000 WHERE id > 1000")
-        assert it.status().lacking == text_alone and it.status().unknown == 0 and it.status().empty == 1
+        assert it.status().lacking == text_alone
+        assert it.status().application.unknown == 0
+        assert it.status().application.empty == 1
         assert it.verify().problems == ()
 
 
@@ -197,12 +210,12 @@ def test_rows_of_a_partition_attached_later_are_unknown(
         shop.execute("INSERT INTO shop.second (id, title, emb) SELECT 1000 + n, 'part ' || n, %s::vector "
                      "FROM generate_series(0, 3) AS n", [written(writes, "part 0")])  # fmt: skip
         shop.execute("ALTER TABLE shop.items ATTACH PARTITION shop.second FOR VALUES FROM (1000) TO (2000)")
-        assert it.status().unknown == 4 and it.status().lacking == {"old": 4, "new": 4}
+        assert it.status().application.unknown == 4 and it.status().lacking == {"old": 4, "new": 4}
         assert "'1000', '1001', '1002' and 1 more" in it.verify().problems[0]
         shop.execute("UPDATE shop.items SET id = 1500 WHERE id = 1003")  # and to another partition
         shop.execute("UPDATE shop.items SET id = 500 WHERE id = 1002")
         shop.execute("UPDATE shop.items SET title = 'text alone' WHERE id = 1001")
-        assert it.status().unknown == 4
+        assert it.status().application.unknown == 4
         if writes == "new":
             with pytest.raises(UpgradeStateError, match="4 rows have no up-to-date vector of the new model"):
                 it.finish()
@@ -212,7 +225,7 @@ def test_rows_of_a_partition_attached_later_are_unknown(
         it.rollback(source(it, "old"), writes="old")
         check(shop, [], "old")
         it.backfill(source(it))
-        assert it.status().unknown == 0
+        assert it.status().application.unknown == 0
         it.cancel()
     check(shop, [], "old")
 
@@ -257,11 +270,11 @@ def test_a_writer_that_was_not_updated_is_found(mixing: bool, make_shop: Callabl
         assert it.verify().problems == ()  # nobody can tell without the model
         [problem] = it.verify(source=source(it)).problems
         assert problem.startswith("2 of 3 rows that the application wrote since") and "'2', '9'" in problem
-        assert it.status().unknown == 2
+        assert it.status().application.unknown == 2
         with pytest.raises(DataError, match="makes vectors of declared:old"):
             it.verify(source=source(it, "old"))
         it.backfill(source(it))
-        assert it.verify(source=source(it)).problems == () and it.status().unknown == 0
+        assert it.verify(source=source(it)).problems == () and it.status().application.unknown == 0
         check(shop, [], "new")
 
 
@@ -271,4 +284,4 @@ def test_values_are_the_same_texts_whatever_a_writer_has_set(setting: str, how: 
     with shop.start(shop.at("shop.items", "text=title,sold"), **how) as it:
         shop.execute(f"SET {setting}; INSERT INTO shop.items (id, title, sold, emb) VALUES (1, 'item 1', now(), "
                      f"'{written('old', 'item 1')}')")  # fmt: skip
-        assert not it.verify().problems and it.status().unknown == 0
+        assert not it.verify().problems and it.status().application.unknown == 0

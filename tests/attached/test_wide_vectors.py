@@ -65,7 +65,7 @@ def test_wide_vectors_are_indexed_as_was_chosen(index: str, aside: bool, shop: S
             it.swap(writes="new")
             assert shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = 'emb' "
                                 "AND attrelid = 'shop.items'::regclass") == [(f"vector({WIDE})",)]  # fmt: skip
-        searches = [query for purpose, query in it.client_queries() if "by the index" in purpose]
+        searches = [query for purpose, query in it.status().application.queries.items() if "by the index" in purpose]
         assert len(searches) == (index != "none")
         for search in searches:
             asked = "'" + str(made(WIDE)[7].tolist()) + "'"

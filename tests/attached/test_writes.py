@@ -131,7 +131,7 @@ def test_a_new_row(own_desk: Desk) -> None:
 def test_a_new_row_and_no_vector_yet(desk: Desk) -> None:
     desk.send("INSERT INTO shop.items (id, title) VALUES (5, 'a')")
     assert desk.row(5) == {"old": None, "new": None}
-    assert (desk.lacking("old"), desk.lacking("new"), desk.it.status().empty) == (0, 0, 1)
+    assert (desk.lacking("old"), desk.lacking("new"), desk.it.status().application.empty) == (0, 0, 1)
     desk.send("UPDATE shop.items SET emb = %s WHERE id = 5", desk.vector("a"))
     assert desk.row(5) == expected(desk, "a") and desk.lacking(OTHER[desk.writes]) == 1
 
@@ -194,7 +194,7 @@ def test_many_rows_by_copy(desk: Desk) -> None:
 
 def test_a_row_that_loses_its_vector(own_desk: Desk) -> None:
     own_desk.send("UPDATE shop.items SET emb = NULL WHERE id = 1")
-    assert own_desk.row(1) == {"old": None, "new": None} and own_desk.it.status().empty == 1
+    assert own_desk.row(1) == {"old": None, "new": None} and own_desk.it.status().application.empty == 1
     own_desk.it.backfill(source(own_desk.it, "new"))
     own_desk.it.backfill(source(own_desk.it, "old"), of="old")
     assert own_desk.row(1) == {"old": None, "new": None}

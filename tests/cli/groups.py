@@ -14,3 +14,8 @@ def group_of(words: Sequence[object]) -> str:
     ('upgrade', 'gallery', 'gallery')
     """
     return "gallery" if f"gallery {words[0]}" in COMMANDS or f"upgrade {words[0]}" not in COMMANDS else "upgrade"
+
+
+def grouped(words: Sequence[object]) -> list[str]:
+    """Return the words of a command with its group before them, unless they begin with "upgrade"."""
+    return [*([] if words[0] == "upgrade" else [group_of(words)]), *map(str, words)]

@@ -104,7 +104,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     assert "p" in json.dumps(hits)
     limited = f"upgrade backfill {gallery} {texts} {model} --api.cache paid --batch 20 --api.max-tokens 200 --json"
     assert run(limited) == 0
-    done = json.loads(capsys.readouterr().out)
+    done = json.loads(capsys.readouterr().out)["done"]
     assert done["stopped"] == "budget" and 0 < done["written"] == done["embedded"] < 120
     assert run(f"upgrade backfill {gallery} {texts} {model} --api.cache paid") == 0
     assert run(f"gallery doctor {gallery} {texts} {model} --api.cache paid") == 0

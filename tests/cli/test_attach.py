@@ -72,14 +72,14 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
                           [written("old", "item 3 in blue")])  # fmt: skip
     done = terminal.run("backfill", "--model", files("new", 12))
-    assert (done["written"], done["lacking"]) == (11, {"old": 0, "new": 1})  # no vector of an earlier text
+    assert (done["done"]["written"], done["lacking"]) == (11, {"old": 0, "new": 1})  # no vector of an earlier text
     terminal.run("index")
     terminal.run("swap", code=2)
     assert "1 rows have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
     terminal.run("swap", "--model", files("new", 12), code=2)
     assert "vectors that were made before" in terminal.said
     made = ["--model", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
-    assert terminal.run("backfill", *made)["written"] == 1
+    assert terminal.run("backfill", *made)["done"]["written"] == 1
     swapped = terminal.run("swap")
     assert (swapped["serving"], swapped["phase"]) == ("new", "swapped")
     assert set(terminal.shop.sides().values()) == {"new"}
@@ -126,17 +126,17 @@ def test_the_same_column_by_commands(
     same = [*MODELS, "--same-column", "--evidence"]
     planned = terminal.run("start", *same, report(), "--dry-run")
     assert list(planned["steps"]) == ["start", "rollback", "cancel"] and terminal.shop.dump() == schema
-    assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
+    assert terminal.run("start", *same, report())["application"]["holding"] == {"old": 12, "new": 0}
     assert "Vectors of both models share the column" in terminal.said and "upgrade swap" in terminal.said
     assert terminal.run("swap")["serving"] == "new"
     assert "Queries are to be of declared:new" in terminal.said and "finds all rows, too" in terminal.said
     done = terminal.run("backfill", "--model", files("new", 12), "--budget", 5)
-    assert done["holding"] == {"old": 7, "new": 5} and "upgrade backfill" in terminal.said
+    assert done["application"]["holding"] == {"old": 7, "new": 5} and "upgrade backfill" in terminal.said
     terminal.run("index", code=2)
     assert "the index that is there serves the vectors of both models" in terminal.said
     terminal.run("cancel", code=2)
     rolled = terminal.run("rollback")
-    assert (rolled["serving"], rolled["holding"]) == ("old", {"old": 12, "new": 0})
+    assert (rolled["serving"], rolled["application"]["holding"]) == ("old", {"old": 12, "new": 0})
     assert terminal.run("cancel")["stays"] == "declared:old"
     assert terminal.shop.dump() == schema and terminal.shop.contents() == rows
 
@@ -144,9 +144,9 @@ def test_the_same_column_by_commands(
 def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[..., Path], tmp_path: Path) -> None:
     same = [*MODELS, "--same-column"]
     terminal.run("start", *same, code=2)
-    assert "--same-column without evidence" in terminal.said and "limpet evaluate" in terminal.said
+    assert "--same-column with no --evidence" in terminal.said and "limpet evaluate" in terminal.said
     terminal.run("start", *MODELS, "--evidence", report(), code=2)
-    assert "--evidence without --same-column" in terminal.said
+    assert "--evidence with an index that an application owns" in terminal.said
     terminal.run("start", *same, "--evidence", tmp_path / "nothing", code=2)
     assert "Cannot read" in terminal.said
     terminal.run("start", *same, "--evidence", report(compatible=False), code=2)
@@ -164,11 +164,11 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "table=shop.things", "There is no table 'shop.things'"),
         (MODELS, "table=items", "Did you mean 'shop.items'?"),
         (MODELS, "table=shop.items&txt=title", "Did you mean 'text'?"),
-        (["--old-name", "a", "--name", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
+        (["--old-name", "a", "--name", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: the dimension"),
         (["--old-name", "", "--name", "b", "--dim", 8], "table=shop.items", "A model without a name"),
         (MODELS, "", "table=NAME"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
-        (["--old-name", "old"], "table=shop.items", "Nothing says which model takes over"),
+        (["--old-name", "old"], "table=shop.items", "No model was named"),
         (["--name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
         (["--old-name", "a", "--name", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
         (["--old-name", "a", "--name", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
@@ -183,8 +183,9 @@ def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) 
 
 
 def test_options_of_galleries_are_refused_for_a_table(terminal: Terminal) -> None:
+    terminal.run("start", *MODELS)
     for words, option in ((["--seed", 0], "--seed"), (["--order", "id"], "--order"), (["--texts", "t.csv"], "--texts")):
-        terminal.run("backfill", *words, code=2)
+        terminal.run("backfill", "--model", "package:wordllama", *words, code=2)
         assert f"{option} with an index that an application owns" in terminal.said
 
 
@@ -202,16 +203,13 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 7")
     new = ["--model", "package:wordllama", "--model-options.truncate-dim", 128]
     started = terminal.run("start", "--old-name", "ours", *new)
-    assert started["next"][0].endswith("--model package:wordllama --model-options.truncate-dim 128")
-    assert "package:wordllama --model-options.truncate-dim 128 (text:" in terminal.said
+    assert started["next"][0]["command"].endswith("--model package:wordllama --model-options.truncate-dim 128")
+    assert "0 of 11 items have a vector of package:wordllama (text:" in terminal.said
     terminal.run("backfill", *new)
     terminal.run("index")
-    assert (
-        "lack one of package:wordllama --model-options.truncate-dim 128 (text:" in terminal.said
-        and "writes_with" not in terminal.said
-    )  # one dimension fits
+    assert "writes_with" not in terminal.said  # one dimension fits
     said = terminal.run("swap", "--writes", "new")
-    assert not [words for words in said["next"] if "upgrade writes" in words]
+    assert not [step for step in said["next"] if "upgrade writes" in step["command"]]
     shop.execute(f"INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', '{[1.0] * 128}')")
     terminal.run("rollback", "--writes", "old", *new, code=2)
     assert "they have 128 and 64 numbers" in terminal.said

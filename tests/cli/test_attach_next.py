@@ -187,8 +187,8 @@ def test_a_swap_prints_the_whole_rollback(upgrade: Upgrade) -> None:
 
 
 def test_no_password_is_in_commands_of_errors() -> None:
-    from limpet.cli.attach import Attached
+    from limpet.cli.upgrade.live import LiveUrl
 
-    on = Attached("postgresql://me:s3cret@db/shop?table=items")
+    on = LiveUrl("postgresql://me:s3cret@db/shop?table=items")
     said = on.completed("`limpet upgrade index` builds them; nothing was changed.")
     assert said == "`limpet upgrade index 'postgresql://me@db/shop?table=items'` builds them; nothing was changed."

@@ -86,7 +86,7 @@ def test_backfill_counts_the_texts_that_the_model_cuts(tmp_path: Path, capsys: p
     it.step(f"start --old-name ours {short}")
     code = main(["upgrade", "backfill", it.url, *short.split(), "--json"])
     captured = capsys.readouterr()
-    [told] = json.loads(captured.out)["long_texts"]
+    [told] = json.loads(captured.out)["done"]["long_texts"]
     assert code == 0 and (told["limit"], told["read"], told["long"]) == (2, ROWS, ROWS) and told["longest"] > 2
     assert captured.err.count("more than the 2 tokens") == 1
 

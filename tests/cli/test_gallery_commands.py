@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.groups import group_of
+from cli.groups import group_of, grouped
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
@@ -39,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*words: object, code: int = 0) -> dict[str, Any]:
         capsys.readouterr()
-        assert main([group_of(words), *map(str, words), "--json"]) == code
+        assert main([*grouped(words), "--json"]) == code
         captured = capsys.readouterr()
         call.said = " ".join(captured.err.split())  # type: ignore[attr-defined]
         return dict(json.loads(captured.out))
@@ -78,10 +78,12 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert made["items"] == ITEMS and made["columns"] == {"label": "text", "price": "number"}
     assert run("status", place)["phase"] == "steady"
 
-    assert run("start", place, *V2, "--dim", 8, "--evidence", vectors / "report")["started"] == "g2"
+    assert (
+        run("start", place, *V2, "--dim", 8, "--evidence", vectors / "report")["gallery"]["generations"]["new"] == "g2"
+    )
     assert run("status", place)["generations"][1]["covered"] == ITEMS  # by the report
-    assert run("swap", place)["active"] == "g2"
-    done = run("backfill", place, "--model", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")
+    assert run("swap", place)["serving"] == "new"
+    done = run("backfill", place, "--model", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")["done"]
     assert (done["written"], done["lacking"], done["stopped"]) == (50, 70, "budget")
     assert "70 items are left. The same command continues." in run.said
 
@@ -94,22 +96,23 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert run("delete", place, "--ids", "007", "nope") == {"deleted": 1, "unknown": ["nope"], "items": ITEMS - 1}
     again = part(vectors, "new", slice(0, 2), tmp_path / "two.npz")
     assert run("upsert", place, "--embeddings", again, *V2) == {"written": 2, "items": ITEMS - 1}
-    assert run("rollback", place)["only_new"] == 2
+    assert run("rollback", place)["serving"] == "old"
     assert "2 items were written since and have vectors of g2 only" in run.said
     assert "queries of g1 do not find 2 of them" in run.said
-    assert run("swap", place, "--force", "yes")["active"] == "g2"
+    assert run("swap", place, "--force", "yes")["serving"] == "new"
 
-    done = run("backfill", place, "--model", new, *V2)
+    done = run("backfill", place, "--model", new, *V2)["done"]
     assert (done["lacking"], done["missing"], done["stopped"]) == (0, 0, "done")
     finished = run("finish", place)
-    assert (finished["right"], finished["removed"], finished["phase"]) == (ITEMS - 1, ["g1"], "steady")
+    assert finished["stays"] == "declared:v2" and run("status", place)["phase"] == "steady"
+    assert f"{ITEMS - 1} of {ITEMS - 1} items have a right vector" in finished["notes"][0]
     run("gc", place, "--older-than", 0)
     assert run("doctor", place)["healthy"]
     assert {hit["generation"] for query in run("search", place, "--queries", new, *V2)["queries"]
             for hit in query["hits"]} == {"g2"}  # fmt: skip
-    kinds = [entry["event"]["kind"] for entry in run("log", place, "--last", 100)["entries"]]
+    kinds = [event["kind"] for event in run("log", place, "--last", 100)["log"]]
     assert kinds[:4] == ["create", "add", "start", "swap"] and "rollback" in kinds and "finish" in kinds
-    assert [entry["sequence"] for entry in run("log", place, "--last", 2)["entries"]] == [
+    assert [event["commit"] for event in run("log", place, "--last", 2)["log"]] == [
         len(kinds) - 1,
         len(kinds),
     ]
@@ -144,11 +147,11 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
             time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=120)
-    stopped = json.loads(printed)
+    stopped = json.loads(printed)["done"]
     assert process.returncode == 130 and stopped["stopped"] == "interrupted" and "Traceback" not in said
     assert "The same command continues." in said and 0 < stopped["written"] < ITEMS
     assert stopped["lacking"] == ITEMS - stopped["written"] == run("status", tmp_path / "g")["lacking"]
-    done = run(*words)
+    done = run(*words)["done"]
     assert done["written"] == stopped["lacking"] and done["lacking"] == 0
 
 
@@ -159,11 +162,11 @@ def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, ru
     some = part(vectors, "new", slice(0, ITEMS - 3), tmp_path / "some.npz")
     names = [f"{row:03d}" for row in range(ITEMS - 3, ITEMS)]
     words = ["backfill", tmp_path / "g", "--model", some, *V2]
-    done = run(*words, code=1)
+    done = run(*words, code=1)["done"]
     assert done["missing_ids"] == names
     assert "3 items are not in the source: '117', '118', '119'" in run.said
     run("finish", tmp_path / "g", code=2)
-    assert run("finish", tmp_path / "g", "--allow-missing", 3)["missing"] == 3
+    assert run("finish", tmp_path / "g", "--allow-missing", 3)["stays"] == "declared:v2"
 
 
 def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
@@ -175,7 +178,7 @@ def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run)
     assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
     run("start", tmp_path / "g", *V2, "--dim", 8)
     assert run("plan", tmp_path / "g", *asked)["cost"] == pytest.approx(0.06)
-    done = run("backfill", tmp_path / "g", *asked)
+    done = run("backfill", tmp_path / "g", *asked)["done"]
     assert (done["written"], done["cost"], done["stopped"]) == (40, pytest.approx(0.02), "budget")
 
 
@@ -183,11 +186,10 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("start", tmp_path / "g", *V2, "--dim", 8)
     assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
-    assert run("link", tmp_path / "g", "--evidence", vectors / "report") | {"next": [], "phase": ""} == {
-        "query": "g2", "gallery": "g1", "how": "report", "next": [], "phase": "",
-    }  # fmt: skip
+    linked = run("link", tmp_path / "g", "--evidence", vectors / "report")
+    assert linked == {"query": "g2", "gallery": "g1", "how": "report"}
     assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
-    assert run("swap", tmp_path / "g")["active"] == "g2"
+    assert run("swap", tmp_path / "g")["serving"] == "new"
     forced = run("link", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
     assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
     assert run("cancel", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
@@ -203,7 +205,7 @@ def test_an_adapter_links_two_frozen_models(
         url = f"memory:{root / direction}-gallery"
         run("create", url, "--embeddings", root / "old.npz", "--name", "old")
         run("start", url, "--model", root / "new.npz", "--name", "new", "--link", root / direction)
-        assert run("swap", url)["active"] == "g3" if direction == "old_to_new" else "g2"
+        assert run("swap", url)["serving"] == "new"
         found = run("search", url, "--queries", root / "new.npz", "--name", "new", "--k", 1)
         assert found["covered"] == 300 and {q["hits"][0]["generation"] for q in found["queries"]} == {
             "g2" if direction == "old_to_new" else "g1"
@@ -222,7 +224,7 @@ def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
     run("swap", tmp_path / "g", "--force", "a test")
     done = run(
         "backfill", tmp_path / "g", "--model", f"release:{new}", "--data", photos, "--workers", 2, "--batch-size", 4
-    )
+    )["done"]
     assert (done["written"], done["lacking"]) == (12, 0)
     assert run("doctor", tmp_path / "g", "--model", f"release:{new}", "--data", photos)["healthy"]
     embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
@@ -235,7 +237,7 @@ def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> No
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
     run("start", tmp_path / "g", "--model", requests)  # its name only
     run("swap", tmp_path / "g", "--force", "a test")
-    done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "random")
+    done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "random")["done"]
     assert (done["written"], done["lacking"]) == (288, 0)
     words = ["search", tmp_path / "g", "--text", "find a pizza recipe", *model, "--k", 1]
     assert (
@@ -257,7 +259,7 @@ def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
     run("start", tmp_path / "g", "--model", requests)
     run("swap", tmp_path / "g", "--force", "a test")
-    done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)
+    done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)["done"]
     assert (done["written"], done["lacking"], done["missing"], done["without_text"]) == (286, 2, 0, 2)
     assert done["without_text_ids"] == ["00000003", "00000005"] and done["missing_ids"] == []
 
@@ -401,11 +403,12 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
     assert "Next, to fill it: limpet gallery import" in run.said
     run("import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1)
-    run("status", tmp_path / "g")
-    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet upgrade start" in run.said
+    run("upgrade", "status", tmp_path / "g")
+    assert "steady, 120 items" in run.said and "Next, to upgrade the model: limpet upgrade start" in run.said
     run("start", tmp_path / "g", *V2, "--dim", 8)
-    run("status", tmp_path / "g")
-    assert "its queries would find 0 of 120 items now (0 %)" in run.said
+    started = run("upgrade", "status", tmp_path / "g")
+    assert (started["lacking"], started["gallery"]["found"]) == ({"old": 0, "new": 120}, {"old": 120, "new": 0})
+    assert "0 of 120 items have a vector of declared:v2 (0 %)" in run.said
     assert (
         "Next, to let it search old vectors, if a report of `limpet evaluate` allows: limpet gallery link" in run.said
     )
@@ -413,10 +416,11 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert "Next, to make it active: limpet upgrade swap" in run.said
     run("swap", tmp_path / "g")
     assert "Next, to keep new vectors alone: limpet upgrade finish" in run.said
-    found = run("status", tmp_path / "g")
-    assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["keep new vectors alone", "go back"]
+    found = run("upgrade", "status", tmp_path / "g")
+    assert "█" * 24 in run.said
+    assert [step["purpose"] for step in found["next"]] == ["keep new vectors alone", "go back"]
     run("finish", tmp_path / "g")
-    assert "Removed the vectors of g1." in run.said and "Next, to upgrade the model" in run.said
+    assert "The vectors of g1 were removed." in run.said
 
 
 def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.groups import group_of
+from cli.groups import group_of, grouped
 from limpet.cli import main
 from limpet.cli.gallery.create import again
 from limpet.cli.gallery.imports import Items
@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
     def call(*words: object, code: int = 0) -> str:
         capsys.readouterr()
-        assert main([group_of(words), *map(str, words)]) == code
+        assert main(grouped(words)) == code
         return capsys.readouterr().err
 
     call("create", "memory:g", "--embeddings", "old.npz", "--name", "v1")
@@ -60,7 +60,7 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     [start] = hints(run(*first))
     assert start == ["start", "g", "--model", "new.npz", "--name", "v2"]
     link, backfill, _ = hints(run(*start))
-    assert link[0] == "link" and "limpet evaluate" in run("status", "g")
+    assert link[0] == "link" and "limpet evaluate" in run("upgrade", "status", "g")
     timed, filling = hints(run("plan", "g"))
     assert timed[0] == "plan" and [word.replace("FILE", "new.npz") for word in filling] == backfill
     assert hints(run(*[word.replace("FILE", "new.npz") for word in timed])) == [backfill]
@@ -92,10 +92,10 @@ def test_a_password_is_not_in_what_to_type_next() -> None:
 def test_vectors_of_files_are_not_embedded(run: Run) -> None:
     run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", "--model", "new.npz", "--name", "v2", "--budget", 10)
-    assert "g2: 10 items read, 10 written" in said and "embedded" not in said
+    assert "g2: 10 items filled, 10 written" in said and "embedded" not in said
     assert "Every item has a vector of g2." in run("backfill", "g", "--model", "new.npz", "--name", "v2")
     again = run("backfill", "g", "--model", "new.npz", "--name", "v2")
-    assert "Every item has a vector of g2." in again and "0 items" not in again
+    assert "Every item has a vector of g2." in again and "0 items filled" not in again
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
@@ -192,7 +192,7 @@ def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
         ) as gallery:
             gallery.add(items)
             gallery.start(name, Hypersphere(8), note=note)
-        assert ["backfill", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
+        assert ["backfill", note, *source, "--texts", "TEXTS"] in hints(run("upgrade", "status", note))
 
 
 def test_what_was_started_is_in_what_to_type_next(made: Path, run: Run) -> None:

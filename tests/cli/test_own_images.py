@@ -60,7 +60,7 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")
     document(capsys, "upgrade", "start", *live, "--model", f"release:{releases[1]}")
     document(capsys, "upgrade", "swap", *live, "--force", "a test")
-    done = document(capsys, "upgrade", "backfill", *live, "--model", f"release:{releases[1]}", "--data", flat)
+    done = document(capsys, "upgrade", "backfill", *live, "--model", f"release:{releases[1]}", "--data", flat)["done"]
     assert (done["written"], done["lacking"]) == (60, 0)
 
 

@@ -170,8 +170,8 @@ def test_a_gallery_from_and_with_a_source(
     assert rehearsed["sampled"] == 40
     run("upgrade", "swap", gallery, "--force", "a test")
     some = shop[kind] + "new&where=sku<30"
-    assert run("upgrade", "backfill", gallery, "--model", some, "--name", "v2")["written"] == 30
-    done = run("upgrade", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    assert run("upgrade", "backfill", gallery, "--model", some, "--name", "v2")["done"]["written"] == 30
+    done = run("upgrade", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")["done"]
     assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
     assert run("gallery", "doctor", gallery, "--model", shop[kind] + "new", "--name", "v2")["healthy"]
     found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--name", "v2", "--k", 1)
@@ -195,7 +195,7 @@ def test_texts_of_a_table_are_embedded(
     run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--name", "v1")
     run("upgrade", "start", gallery, "--model", file)
     run("upgrade", "swap", gallery, "--force", "a test")
-    done = run("upgrade", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
+    done = run("upgrade", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)["done"]
     assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
     assert run("gallery", "doctor", gallery, "--model", file)["healthy"]
 
@@ -225,7 +225,7 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     same = storage.load(file)
     assert list(same.ids) == list(embedded.ids) and same.labels is None
     np.testing.assert_array_equal(same.vectors, embedded.vectors)
-    done = run("upgrade", "backfill", gallery, "--model", f"release:{new}", "--data", data)
+    done = run("upgrade", "backfill", gallery, "--model", f"release:{new}", "--data", data)["done"]
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
     assert run("gallery", "doctor", gallery, "--model", made / "embedded" / "bct")["healthy"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Unpack
 
@@ -10,6 +12,46 @@ from limpet.engines.sides import ModelSide
 from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.vector_sources import ItemSource, VectorSource
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right that a start takes.
+
+    Args:
+        statement: What gives it.
+        held: Whether it is there.
+    """
+
+    statement: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """What a start would do to an index that an application owns; nothing was changed.
+
+    Args:
+        refusals: What rules the index out, in words; empty where nothing does.
+        steps: What every step would do, in SQL or in words.
+        rights: What the start takes, no more, and which of it is there.
+        notes: What to know before.
+    """
+
+    refusals: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+    rights: tuple[Right, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The statements that give the rights that are lacking."""
+        return tuple(right.statement for right in self.rights if not right.held)
+
+    @property
+    def possible(self) -> bool:
+        """Whether nothing stands against the start."""
+        return not (self.lacking or self.refusals)
 
 
 class Attachment(Upgrade, Protocol):
@@ -103,8 +145,4 @@ class Attachment(Upgrade, Protocol):
             allow_missing: So many items may stay without a vector.
             force: Remove what is left of it, whatever became of the place meanwhile.
         """
-        ...
-
-    def client_queries(self) -> list[tuple[str, str]]:
-        """Return what the application may ask, each with what it is for."""
         ...

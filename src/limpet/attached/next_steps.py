@@ -8,7 +8,7 @@ from limpet.attached.state import AttachmentState
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.engines.sources import SOURCES
 from limpet.models.names import ModelName
-from limpet.upgrade.base import NextStep, UpgradeStatus
+from limpet.upgrade.status import ApplicationFacts, NextStep, UpgradeStatus
 
 _NEEDED = {"new": "MODEL", "old": "OLD_MODEL"}
 """Placeholder for a model that was not given by options."""
@@ -25,10 +25,10 @@ def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, 
     if state.phase == "swapped":
         return (*it.fill("new"), *it.fill("old"), *it.back(), *it.declare_new(), *it.finish())
     if state.shared and state.turned_back:
-        left = [NextStep("put back the rest", ("rollback",))] * bool(found.holding["new"])
+        left = [NextStep("put back the rest", ("rollback",))] * bool(it.facts.holding["new"])
         return (*left, *it.fill("old"), it.swap, *it.cancel())
     if state.shared:
-        return (*it.fill("new"), it.swap, *(it.back()[:1] if found.holding["new"] else it.cancel()))
+        return (*it.fill("new"), it.swap, *(it.back()[:1] if it.facts.holding["new"] else it.cancel()))
     if not state.filled:
         return (*(it.fill("new") or [it.filling("new")]), *it.cancel())
     if not state.indexed:
@@ -48,8 +48,9 @@ class _Steps:
     """
 
     def __init__(self, found: UpgradeStatus, state: AttachmentState) -> None:
-        self.found, self.state = found, state
-        self.lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in SIDES}
+        self.found, self.state, self.facts = found, state, found.application or ApplicationFacts()
+        blank = self.facts.without_text
+        self.lacking = {side: found.lacking[side] - blank.get(side, 0) for side in SIDES}
         self.one_dim = found.old.dim == found.new.dim
 
     def _allowed(self, side: ModelSide) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class _Steps:
         if model.options:
             return "", tuple(shlex.split(model.options))
         needed = _NEEDED[side]
-        if not self.found.texts or (side == "new" and model.declared):
+        if not self.facts.texts or (side == "new" and model.declared):
             file = needed.replace("MODEL", "FILE")
             return f" ({file} stands for vectors of {model.fingerprint})", ("--model", file)
         return f" ({needed} stands for the text model {model.fingerprint})", ("--model", needed)

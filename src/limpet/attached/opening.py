@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpet.engines.address import read_address, scheme_of
 from limpet.engines.collections import ENGINES
 from limpet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from limpet.attached.base import Attachment
+    from limpet.attached.base import Attachment, StartPlan
     from limpet.upgrade.base import Upgrade
+    from limpet.upgrade.model import UpgradeModel
 
 
 def open_upgrade(url: str) -> Upgrade:
@@ -33,6 +36,55 @@ def open_upgrade(url: str) -> Upgrade:
     from limpet.galleries.upgrade import GalleryUpgrade
 
     return GalleryUpgrade(Gallery.open(url))
+
+
+def start_upgrade(url: str, new: UpgradeModel, **options: Any) -> Upgrade:
+    """Start an upgrade of a live index, or open the one from the same old to the same new model that was started.
+
+    Args:
+        url: Of a gallery, or of a table or collection that an application owns.
+        new: The model that takes over.
+        **options: Of a gallery, see
+            `limpet.galleries.upgrade.GalleryUpgrade.start`. Of a table or a collection ``old``, the model whose vectors
+            are there; and of a table what else `limpet.attached.postgres.attachment.start` takes.
+
+    Raises:
+        GalleryError: There is no gallery, or something rules the index out.
+        UpgradeStateError: Another upgrade was started.
+    """
+    return starter(url)(new=new, **options)
+
+
+def starter(url: str) -> Callable[..., Upgrade]:
+    """Return what starts an upgrade of a live index, by the options of its kind; see `start_upgrade`."""
+    if is_attached(url):
+        if of_collections(url):
+            from limpet.attached.collections import opening
+
+            return partial(opening.start, url)
+        from limpet.attached.postgres import attachment
+
+        return partial(attachment.start, url)
+    from limpet.galleries.upgrade import GalleryUpgrade
+
+    return partial(GalleryUpgrade.start, url)
+
+
+def planner(url: str) -> Callable[..., StartPlan]:
+    """Return what says what a start would do to an index that an application owns, by the options of `starter`.
+
+    Raises:
+        ConfigError: It is a gallery, to which a start does nothing but to reserve space.
+    """
+    if not is_attached(url):
+        raise ConfigError("A dry run of a start in a gallery.", to_do="`limpet upgrade plan` estimates the upgrade.")
+    if of_collections(url):
+        from limpet.attached.collections import opening
+
+        return partial(opening.plan, url)
+    from limpet.attached.postgres import start
+
+    return partial(start.plan, url)
 
 
 def is_attached(url: str) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logger("galleries")
 
+WAIT = 60.0  # seconds for another writer, who may be in the middle of a batch
 GROWTH = 1.5  # of the rows between two times that the store is tidied
 
 
@@ -68,7 +69,7 @@ def backfill(
     """
     if order is not None and order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
-    place = _Generation(gallery, order, pieces, max(gallery.timeout, 60.0) if wait is None else wait, seed)
+    place = _Generation(gallery, order, pieces, max(gallery.timeout, WAIT) if wait is None else wait, seed)
     return Filling(place, source, **options).run()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from limpet.galleries.calibration import FEWEST
 from limpet.galleries.status import Status
 from limpet.models.names import OF_TEXTS, ModelName
-from limpet.upgrade.base import NextStep
+from limpet.upgrade.status import NextStep
 
 DECLARED = "declared:"
 OF_TEXT = ("text:", "api:")

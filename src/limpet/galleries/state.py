@@ -23,6 +23,12 @@ from limpet.geometry import Space, space_from_record
 from limpet.upgrade.lifecycle import Phase, check_step
 
 How = Literal["report", "adapter", "mapped", "forced"]
+_BECAUSE: Mapping[How, str] = {
+    "report": "a passing compatibility report",
+    "adapter": "an adapter of its queries",
+    "mapped": "an adapter of the vectors",
+    "forced": "force, without a passing report",
+}
 
 _EXACT = ConfigDict(strict=True, extra="forbid")
 
@@ -83,6 +89,12 @@ class Link:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     adapter: str | None = None
     score_map: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence."""
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.query} searches vectors of {self.gallery}, too, because of {_BECAUSE[self.how]}{reason}."
 
 
 @with_config(_EXACT)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Self, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, Unpack
 
 from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import ModelSide
-from limpet.galleries.backfill import BackfillOptions
+from limpet.engines.store import Graph
+from limpet.errors import shown, without_secrets
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.next_steps import next_steps
-from limpet.galleries.state import GalleryState
-from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
-from limpet.upgrade.filling import Backfilled
+from limpet.galleries.state import GalleryState, Link
+from limpet.galleries.status import status
+from limpet.geometry import Hypersphere, Space
+from limpet.support.ranges import Seed
+from limpet.upgrade.base import UpgradeVerification
+from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.status import GalleryFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource
+
+if TYPE_CHECKING:
+    from limpet.adapters import Adapter
 
 
 class GalleryUpgrade:
@@ -25,10 +35,9 @@ class GalleryUpgrade:
         gallery: Which; closed with it.
     """
 
-    notes: tuple[str, ...] = ()
-
     def __init__(self, gallery: Gallery) -> None:
-        self.gallery = gallery
+        self.gallery, self.notes = gallery, tuple[str, ...]()
+        self._typed: Sequence[str] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -41,41 +50,95 @@ class GalleryUpgrade:
         """Where it stands."""
         return self.gallery.state.phase
 
+    @property
+    def serving(self) -> ModelSide:
+        """Whose vectors queries find."""
+        state = self.gallery.state
+        return "new" if _sides(state)["new"] == state.active else "old"
+
+    def model(self, side: ModelSide) -> UpgradeModel:
+        """Return one of the two models; without an upgrade, the active one is both."""
+        state = self.gallery.state
+        return _model(state, _sides(state)[side])
+
     def status(self) -> UpgradeStatus:
         """Count items by model, and return where the upgrade stands and what comes next."""
         pointer, state = self.gallery.now()
-        old, new = _sides(state)
-        upkeep = self.gallery.store.upkeep(state.target)
-        indexes = (IndexStatus(state.target, upkeep.indexed >= upkeep.rows),) if upkeep.indexed else ()
-        lacking: dict[ModelSide, int] = {
-            "old": pointer.items - pointer.covered([old]),
-            "new": pointer.items - pointer.covered([new]),
-        }
+        found, names = status(self.gallery.store, pointer, state), _sides(state)
+        known = {one.name: one for one in found.generations}
+        new, serving = known[names["new"]], self.serving
         return UpgradeStatus(
-            place=self.gallery.store.url,
-            phase=state.phase,
-            old=_model(state, old),
-            new=_model(state, new),
-            serving="new" if state.active == new else "old",
-            writes="new" if state.active == new else "old",
-            items=pointer.items,
-            lacking=lacking,
-            empty=0,
-            indexes=indexes,
-            next=next_steps(self.gallery.status()),
+            place=without_secrets(found.url),
+            phase=found.phase,
+            old=_model(state, names["old"]),
+            new=_model(state, new.name),
+            serving=serving,
+            writes=serving,
+            items=found.items,
+            lacking={side: found.items - known[name].rows for side, name in names.items()},
+            indexes=(IndexStatus(new.name, new.indexed >= new.rows),) if new.indexed else (),
+            gallery=GalleryFacts(
+                names,
+                {side: known[name].covered for side, name in names.items()},
+                tuple(link.words for link in found.links if found.lacking and link.query == found.target),
+            ),
+            notes=self.notes,
+            next=next_steps(found, self._typed),
         )
 
-    def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
+    @classmethod
+    def start(
+        cls,
+        url: str,
+        new: UpgradeModel,
+        *,
+        space: Space | None = None,
+        reports: Sequence[Path] = (),
+        adapter: Path | Adapter | None = None,
+        score_map: Path | None = None,
+    ) -> GalleryUpgrade:
+        """Make room in a gallery for the vectors of a new model.
+
+        Args:
+            url: Of the gallery.
+            new: The model.
+            space: Of its vectors; the hypersphere when left out.
+            reports: See `Gallery.start`, as for the others.
+            adapter: See there.
+            score_map: See there.
+        """
+        it = cls(Gallery.open(url))
+        try:
+            made = it.gallery.start(
+                new.fingerprint, space or Hypersphere(new.dim), reports=reports, adapter=adapter, score_map=score_map,
+                note=new.note,
+            )  # fmt: skip
+        except BaseException:
+            it.close()
+            raise
+        it._typed = shlex.split(new.options)
+        reported = [link for link in it.gallery.state.links if link.query == made.name and link.how == "report"]
+        it.notes = tuple(_vouched(link, link.evidence.get("trained on queries")) for link in reported)
+        return it
+
+    def backfill(
+        self, source: VectorSource, *, order: str | None = None, seed: Seed = 0, **options: Unpack[FillOptions]
+    ) -> Backfilled:
         """Give items that lack one a new vector; see `Gallery.backfill`."""
-        return self.gallery.backfill(source, **options)
+        return self.gallery.backfill(source, order=order, seed=seed, **options)
 
-    def index(self) -> None:
-        """Build an approximate index over the new vectors; searches go on."""
-        self.gallery.index()
+    @property
+    def graph(self) -> Graph | None:
+        """How approximate indexes are built and searched; None of a store that has no say in it."""
+        return self.gallery.store.graph
 
-    def swap(self, *, allow_missing: int = 0) -> None:
+    def index(self, *, graph: Graph | None = None) -> None:
+        """Build an approximate index over the new vectors; see `Gallery.index`."""
+        self.gallery.index(graph=graph)
+
+    def swap(self, *, allow_missing: int = 0, force: str | None = None) -> None:
         """Make the new model the active one, in one commit; see `Gallery.swap`."""
-        self.gallery.swap(allow_missing=allow_missing)
+        self.gallery.swap(allow_missing=allow_missing, force=force)
 
     def rollback(self, *, allow_missing: int = 0) -> None:
         """Make the old model active again, in one commit. Nothing is deleted.
@@ -83,11 +146,24 @@ class GalleryUpgrade:
         Args:
             allow_missing: Not used: a gallery never refuses a rollback. Items with a new vector only are kept.
         """
-        self.gallery.rollback()
+        only_new = self.gallery.rollback()
+        if only_new:
+            found = self.gallery.status()
+            lost = found.items - next(one.covered for one in found.generations if one.name == found.active)
+            self.notes += (
+                f"{only_new:,} items were written since and have vectors of {found.target} only. They stay; queries of "
+                f"{found.active} " + (f"do not find {lost:,} of them." if lost else "find them by these."),
+            )
 
     def finish(self, *, allow_missing: int = 0) -> None:
         """Check every new vector and delete the old ones; see `Gallery.finish`."""
-        self.gallery.finish(allow_missing=allow_missing)
+        before = self.gallery.state.by_name
+        found = self.gallery.finish(allow_missing=allow_missing)
+        removed = ", ".join(name for name in before if name != found.generation)
+        self.notes += (
+            f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}. The vectors of "
+            f"{removed} were removed.",
+        )
 
     def cancel(self) -> None:
         """Delete the new vectors; see `Gallery.cancel`."""
@@ -98,25 +174,34 @@ class GalleryUpgrade:
         found = self.gallery.check_vectors()
         return UpgradeVerification(
             tuple(
-                f"{count} vectors of {found.generation} are {kind}; `limpet gallery doctor` names them"
+                f"{count:,} vectors of {found.generation} are wrong ({kind}): {shown(found.named[kind], count)}; "
+                "`limpet gallery doctor` says what to do about them"
                 for kind, count in found.wrong.items()
             )
         )
 
-    def journal(self) -> Sequence[Mapping[str, object]]:
-        """Return what was done, the last event last, with "at" as a moment in UTC."""
-        return [entry.to_dict() for entry in self.gallery.store.journal()]
+    def journal(self, last: int | None = None) -> Sequence[Mapping[str, object]]:
+        """Return what was done, the last event last, with "at" as a moment in UTC, and "commit", its number."""
+        store = self.gallery.store
+        after = 0 if last is None else max(0, store.pointer().sequence - last)
+        return [{**entry.to_dict(), "commit": entry.sequence} for entry in store.journal(after=after)]
 
     def close(self) -> None:
         """Let go of the gallery."""
         self.gallery.close()
 
 
-def _sides(state: GalleryState) -> tuple[str, str]:
+def _vouched(link: Link, trained: int | None) -> str:
+    if trained is None:
+        return f"'{link.reason}' does not know whether {link.query} was trained on its queries."
+    return f"'{link.reason}' vouches for {link.query}, which was trained on {trained:,} of its queries."
+
+
+def _sides(state: GalleryState) -> dict[ModelSide, str]:
     """Return the generations of the old and the new model; without an upgrade the active one is both."""
     if state.phase == "swapped":
-        return state.previous[-1], state.active
-    return state.active, state.target
+        return {"old": state.previous[-1], "new": state.active}
+    return {"old": state.active, "new": state.target}
 
 
 def _model(state: GalleryState, name: str) -> UpgradeModel:

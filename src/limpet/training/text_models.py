@@ -249,11 +249,12 @@ def identify(
     if named.scheme == "adapter":
         through = open_map(named)
         return through.fingerprint, through.space
-    from limpet.models.installed_encoders import ENCODERS
-    from limpet.models.named_models import known_of
+    if named.scheme in OF_IMAGES:  # models of texts alone need no torch
+        from limpet.models.installed_encoders import ENCODERS
+        from limpet.models.named_models import known_of
 
-    if named.scheme in OF_IMAGES and (named.scheme != "package" or named.place in ENCODERS):
-        known = known_of(named)
-        return known.fingerprint, known.space
+        if named.scheme != "package" or named.place in ENCODERS:
+            known = known_of(named)
+            return known.fingerprint, known.space
     model = open_text_model(named, settings=settings, device=device, api=api)
     return model.fingerprint, model.space

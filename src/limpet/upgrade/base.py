@@ -2,88 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self, Unpack
+from dataclasses import dataclass
+from typing import Protocol, Self, Unpack
 
-from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import ModelSide
-from limpet.errors import without_secrets
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.status import UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """What to type next.
-
-    Args:
-        purpose: What it is for, in words that follow "to".
-        words: The command: what follows `limpet GROUP`, without the URL that comes after the first of them.
-        group: Of the command.
-    """
-
-    purpose: str
-    words: tuple[str, ...]
-    group: Literal["upgrade", "gallery"] = "upgrade"
-
-    def command(self, url: str) -> str:
-        """Return what to paste, without a password.
-
-        >>> NextStep("make it active", ("swap", "--writes", "new")).command("my gallery")
-        "limpet upgrade swap 'my gallery' --writes new"
-        """
-        first, *others = self.words
-        return shlex.join(["limpet", self.group, first, without_secrets(url), *others])
-
-
-@dataclass(frozen=True)
-class UpgradeStatus:
-    """Where an upgrade stands, as read in one moment.
-
-    Args:
-        place: What is upgraded, in words, without secrets.
-        phase: Of the upgrade.
-        old: The model whose vectors were there.
-        new: The model that takes over.
-        serving: Whose vectors queries find; where both models share a column, whose queries it is to ask.
-        writes: With which model new vectors are written.
-        items: Items that have, or are to have, a vector.
-        lacking: How many of them have no up-to-date vector of each model.
-        empty: Items for which the application itself keeps no vector; they get none.
-        indexes: Over the new vectors.
-        holding: Where vectors of both models share a column: how many items hold there one of each, those of earlier
-            texts not counted; empty elsewhere.
-        without_text: How many of those that lack a vector have no text to make one of; of a collection, as the last
-            backfill found.
-        texts: Whether it is known what vectors are made of.
-        unknown: Number of items with vectors of an unknown model or text, since they were written
-            without our triggers. They count as lacking.
-        next: What to type next, the most sensible first.
-    """
-
-    place: str
-    phase: Phase
-    old: UpgradeModel
-    new: UpgradeModel
-    serving: ModelSide
-    writes: ModelSide
-    items: int
-    lacking: Mapping[ModelSide, int]
-    empty: int
-    indexes: tuple[IndexStatus, ...]
-    holding: Mapping[ModelSide, int] = field(default_factory=dict)
-    without_text: Mapping[ModelSide, int] = field(default_factory=dict)
-    texts: bool = False
-    unknown: int = 0
-    next: tuple[NextStep, ...] = ()
-
-    def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the two models."""
-        return self.new if side == "new" else self.old
 
 
 @dataclass(frozen=True)
@@ -127,7 +55,7 @@ class Upgrade(Protocol):
     A step that was interrupted is resumed by the same call.
 
     Args:
-        notes: In words, what was noticed when it was opened, such as a dump and restore, or what its end left.
+        notes: In words, what was noticed when it was opened, such as a dump and restore, or what a step left.
     """
 
     notes: tuple[str, ...]
@@ -135,6 +63,15 @@ class Upgrade(Protocol):
     @property
     def phase(self) -> Phase:
         """Where it stands."""
+        ...
+
+    @property
+    def serving(self) -> ModelSide:
+        """Whose vectors queries find; where both models share a column, whose queries it is to ask."""
+        ...
+
+    def model(self, side: ModelSide) -> UpgradeModel:
+        """Return one of the two models."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -177,8 +114,12 @@ class Upgrade(Protocol):
         """Look for what is not as it should be."""
         ...
 
-    def journal(self) -> Sequence[Mapping[str, object]]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind", a step."""
+    def journal(self, last: int | None = None) -> Sequence[Mapping[str, object]]:
+        """Return what was done, the last event last, each with "at", a moment, and "kind", a step.
+
+        Args:
+            last: So many of the last events; all when left out.
+        """
         ...
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Backfilled:
         without_text_ids: The first of them.
         lacking: Items that still have no vector of the generation.
         seconds: How long it took.
-        stopped: Why it stopped: "done", "budget", or "time".
+        stopped: Why it stopped: "done", "budget", "time", or "interrupted".
     """
 
     generation: str
@@ -58,6 +58,10 @@ class Backfilled:
     lacking: int
     seconds: float
     stopped: str
+
+
+class FillInterruptedError(Exception):
+    """Raised by whoever is told of the progress of a backfill: it is to end after this batch."""
 
 
 class LeftOut:
@@ -245,7 +249,8 @@ class Filling(Generic[BatchT]):
             missing rights are not tried again.
         pause: Seconds of the first of these pauses.
         on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch, and also
-            "waiting", the seconds of the pause, while the place is out of reach.
+            "waiting", the seconds of the pause, while the place is out of reach. The batch is the last one if
+            it raises `FillInterruptedError`.
 
     Raises:
         ConfigError: A number is out of range.
@@ -322,7 +327,11 @@ class Filling(Generic[BatchT]):
             self.embedded += len(made)
             self.left_out.add(set(batch.ids) - set(made.ids))
             self._write(items, made)
-            self._tell()
+            try:
+                self._tell()
+            except FillInterruptedError:
+                self.stopped = "interrupted"
+                return False
 
     def _write(self, items: BatchT, made: EmbeddingSet) -> None:
         start = 0

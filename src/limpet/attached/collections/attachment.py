@@ -41,10 +41,11 @@ from limpet.errors import (
     shown,
 )
 from limpet.geometry import Hypersphere, Space
-from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
+from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
 from limpet.upgrade.lifecycle import Phase, check_step
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
 _SAME = 1e-3
@@ -137,6 +138,16 @@ class CollectionAttachment:
         return self.state.phase
 
     @property
+    def serving(self) -> ModelSide:
+        """Whose vectors queries find."""
+        return self.state.serving
+
+    def model(self, side: ModelSide) -> UpgradeModel:
+        """Return one of the two models."""
+        record = self.entry.record
+        return record.new if side == "new" else record.old
+
+    @property
     def started(self) -> datetime:
         """When it began."""
         return self.entry.started
@@ -227,10 +238,13 @@ class CollectionAttachment:
         """Compare both sides, and return where it stands."""
         entry, found = self.entry, self._compare()
         state, lacking = entry.state, {side: len(found.lacking(side)) for side in SIDES}
+        facts = ApplicationFacts(
+            found.empty, {}, {side: self._without_text(side, count) for side, count in lacking.items()},
+            entry.record.text is not None, queries=self._client_queries(),
+        )  # fmt: skip
         status = UpgradeStatus(
             self.place, state.phase, entry.record.old, entry.record.new, state.serving, state.writes, found.items,
-            lacking, found.empty, self.engine.indexes(), texts=entry.record.text is not None,
-            without_text={side: self._without_text(side, count) for side, count in lacking.items()},
+            lacking, self.engine.indexes(), application=facts, notes=self.notes,
         )  # fmt: skip
         return replace(status, next=next_steps(status, state))
 
@@ -443,15 +457,15 @@ class CollectionAttachment:
             self._refuse_lacking(kind, stays, self._pass(stays, None), allow_missing)
         self._turned(event)
 
-    def client_queries(self) -> list[tuple[str, str]]:
-        """Return Python for the application, each with what it is for."""
+    def _client_queries(self) -> dict[str, str]:
+        """Return Python for the application, by purpose."""
         called = f"limpet.attached.collections.opening.current({self.url!r}"
-        return [("to know which collection, and which vector, to search", f"{called})"),
-                ("to know which one to write", f"{called}, for_='writes')")]  # fmt: skip
+        return {"to know which collection, and which vector, to search": f"{called})",
+                "to know which one to write": f"{called}, for_='writes')"}  # fmt: skip
 
-    def journal(self) -> Sequence[AttachmentEvent]:
+    def journal(self, last: int | None = None) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
-        return self.ledger.journal(self.number)
+        return self.ledger.journal(self.number)[-(last or 0) :]
 
     def close(self) -> None:
         """Let go of connections."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from limpet.attached.base import StartPlan
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
 from limpet.engines.address import Address, read_address
@@ -64,25 +64,6 @@ def read_place(url: str) -> CollectionPlace:
            "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
     options = {name: value for name, value in address.options.items() if name not in _OPTIONS}
     return CollectionPlace(replace(address, options=options), said)
-
-
-@dataclass(frozen=True)
-class CollectionPlan:
-    """What attaching would do; nothing was changed.
-
-    Args:
-        place: What would be attached to, in words.
-        old: Where the old vectors are.
-        new: Where the new ones would be.
-        refusals: What rules it out, in words; empty where nothing does.
-        steps: What every step would do, in words.
-    """
-
-    place: str
-    old: Target
-    new: Target
-    refusals: tuple[str, ...]
-    steps: Mapping[str, tuple[str, ...]]
 
 
 class _Preparation:
@@ -223,8 +204,8 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
     return attachment
 
 
-def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionPlan:
-    """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
+def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> StartPlan:
+    """Return what a start would do, in words; nothing is changed, and no ledger made."""
     place = read_place(url)
     it = _Preparation(place, old, new)
     known, number = None, 1
@@ -255,7 +236,7 @@ def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionPlan:
         "finish": ("remove nothing: the old side is its owner's to remove",),
         "cancel": (f"remove the {gone}",),
     }
-    return CollectionPlan(it.name, before, after, tuple(refusals), steps)
+    return StartPlan(tuple(refusals), steps)
 
 
 def _engine(address: Address, record: CollectionRecord) -> Engine:

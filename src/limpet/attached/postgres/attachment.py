@@ -66,10 +66,11 @@ from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger
-from limpet.upgrade.base import UpgradeStatus, UpgradeVerification
+from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
 _log = logger("attached")
@@ -120,8 +121,10 @@ def start(
     address = read_table_address(url)
     session = Session(address.database)
     ledger = TableLedger(session)
+    notes: tuple[str, ...] = ()
 
     def begin() -> int:
+        nonlocal notes
         with session.transaction(_LOCK_TIMEOUT):
             ledger.lock()
             there = known(session, address, old, new, shared=mixing is not None)
@@ -130,6 +133,7 @@ def start(
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
             it.refuse()
+            notes = it.notes
             entry = ledger.begin(it.record, it.event)
             if not aside:
                 outlast_vacuum(session, it.table.identifier, it.table.oid)
@@ -140,7 +144,9 @@ def start(
             return entry.id
 
     try:
-        return PostgresAttachment(address, session, session.patiently(begin, ATTEMPTS))
+        started = PostgresAttachment(address, session, session.patiently(begin, ATTEMPTS))
+        started.notes = notes
+        return started
     except BaseException:
         session.close()
         raise
@@ -261,6 +267,16 @@ class PostgresAttachment:
         return self.state.phase
 
     @property
+    def serving(self) -> ModelSide:
+        """Whose vectors queries find."""
+        return self.state.serving
+
+    def model(self, side: ModelSide) -> UpgradeModel:
+        """Return one of the two models."""
+        record = self._entry().record
+        return record.new if side == "new" else record.old
+
+    @property
     def started(self) -> datetime:
         """When it began."""
         return self._entry().started
@@ -289,11 +305,14 @@ class PostgresAttachment:
         table = entry.record.table
         holding: dict[ModelSide, int] = {"old": int(of_old), "new": int(of_new)}
         state = entry.state
+        facts = ApplicationFacts(
+            int(empty), holding if state.shared else {}, {"old": int(blank_old), "new": int(blank_new)},
+            bool(table.texts), int(unknown), client.client_queries(entry),
+        )  # fmt: skip
         found = UpgradeStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", state.phase, entry.record.old, entry.record.new,
-            state.serving, state.writes, int(items), {"old": int(old), "new": int(new)}, int(empty), indexes,
-            holding if state.shared else {}, {"old": int(blank_old), "new": int(blank_new)}, bool(table.texts),
-            int(unknown),
+            state.serving, state.writes, int(items), {"old": int(old), "new": int(new)}, indexes, application=facts,
+            notes=self.notes,
         )  # fmt: skip
         return replace(found, next=next_steps(found, state))
 
@@ -845,14 +864,10 @@ class PostgresAttachment:
             _log.warning("%s was changed: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
-    def journal(self) -> Sequence[AttachmentEvent]:
+    def journal(self, last: int | None = None) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         with self._session.transaction():
-            return self._ledger.journal(self.number)
-
-    def client_queries(self) -> list[tuple[str, str]]:
-        """Return SQL for the application, each with what it is for."""
-        return client.client_queries(self._entry())
+            return self._ledger.journal(self.number)[-(last or 0) :]
 
     def close(self) -> None:
         """Let go of connections."""

@@ -20,16 +20,16 @@ def operator(entry: TableEntry) -> str:
     return next((_OPERATORS[one[1]] for one in found if one and one[1] in _OPERATORS), _OPERATORS["cosine"])
 
 
-def client_queries(entry: TableEntry) -> list[tuple[str, str]]:
-    """Return SQL for the application, each with what it is for."""
+def client_queries(entry: TableEntry) -> dict[str, str]:
+    """Return SQL for the application, by purpose."""
     record, table, sign = entry.record, entry.record.table, operator(entry)
     if record.aside:
         key = ", ".join(quoted(one.name) for one in table.key)
         beside = f"{table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key})"
-        return [
-            ("to search new vectors instead of old ones", f"SELECT … FROM {beside} ORDER BY new.vector {sign} …"),
-            *_by_index(entry, beside, "new.vector", sign),
-        ]
+        return {
+            "to search new vectors instead of old ones": f"SELECT … FROM {beside} ORDER BY new.vector {sign} …",
+            **_by_index(entry, beside, "new.vector", sign),
+        }
     plain = all(re.fullmatch("[a-z_][a-z0-9_]*", name) for name in (table.schema, table.name))
     relation = f"{table.schema}.{table.name}" if plain else table.identifier
     served = f"{SCHEMA}.model_of({literal(relation)}, {literal(table.vector.name)})"
@@ -37,29 +37,27 @@ def client_queries(entry: TableEntry) -> list[tuple[str, str]]:
     wrong = "if it was another, embed it again and repeat"
     if record.shared:
         wrong = "one of the other model finds all rows, too"
-    searches = _by_index(entry, table.identifier, quoted(table.vector.name), sign)
-    queries = [
-        (f"to know in the very statement that searches which model the query is to be of; {wrong}", order),
-        *searches,
-    ]
+    queries = {
+        f"to know in the very statement that searches which model the query is to be of; {wrong}": order,
+        **_by_index(entry, table.identifier, quoted(table.vector.name), sign),
+    }
     if record.old.dim != record.new.dim:  # only one of the two fits into the column
         return queries
-    return [
-        *queries,
-        ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
-         f"SET LOCAL limpet.writes_with = {literal(entry.state.new)}"),
-    ]  # fmt: skip
+    said = "to say in a transaction that its vectors are of the new model (without LOCAL: in a session)"
+    return {**queries, said: f"SET LOCAL limpet.writes_with = {literal(entry.state.new)}"}
 
 
-def _by_index(entry: TableEntry, relation: str, column: str, sign: str) -> list[tuple[str, str]]:
+def _by_index(entry: TableEntry, relation: str, column: str, sign: str) -> dict[str, str]:
     """Return a search of new vectors by an index that holds a part of each: more rows, compared by whole vectors."""
     record = entry.record
     if record.index in ("whole", "none") or not record.table.indexes:
-        return []
+        return {}
     nearer = "<~>" if record.index == "bits" else sign
     held, asked = indexed_part(record, column), indexed_part(record, "$1", query=True)
-    return [(
-        f"to search new vectors by the index, where 10 are wanted (with hnsw.ef_search at least {CANDIDATES * 10})",
-        f"SELECT … FROM (SELECT * FROM {relation} ORDER BY {held} {nearer} {asked} LIMIT {CANDIDATES * 10}) AS near "
-        f"ORDER BY {column.removeprefix('new.')} {sign} $1 LIMIT 10",
-    )]  # fmt: skip
+    purpose = (
+        f"to search new vectors by the index, where 10 are wanted (with hnsw.ef_search at least {CANDIDATES * 10})"
+    )
+    return {
+        purpose: f"SELECT … FROM (SELECT * FROM {relation} ORDER BY {held} {nearer} {asked} "
+        f"LIMIT {CANDIDATES * 10}) AS near ORDER BY {column.removeprefix('new.')} {sign} $1 LIMIT 10"
+    }

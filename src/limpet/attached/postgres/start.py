@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
+from limpet.attached.base import StartPlan
 from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
@@ -14,8 +14,6 @@ from limpet.attached.postgres.ledger import CREATE, SCHEMA, TableEntry, TableLed
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.statements import turn_statements, turned
 from limpet.attached.postgres.table import (
-    AttachedTable,
-    Right,
     bound,
     firing_triggers,
     hidden_rows,
@@ -34,30 +32,6 @@ from limpet.engines.sides import SIDES
 from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
 from limpet.upgrade.model import UpgradeModel
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """What attaching would do, in SQL; nothing was changed.
-
-    Args:
-        table: As it is.
-        rights: What it takes, no more, and which of it this role has.
-        refusals: What rules the table out, in words; empty where nothing does.
-        notes: What to know before.
-        steps: Statements by step: start, index, swap, rollback, cancel.
-    """
-
-    table: AttachedTable
-    rights: tuple[Right, ...]
-    refusals: tuple[str, ...]
-    notes: tuple[str, ...]
-    steps: Mapping[str, tuple[str, ...]]
-
-    @property
-    def lacking(self) -> tuple[str, ...]:
-        """The statements that give the rights that are lacking."""
-        return tuple(right.statement for right in self.rights if not right.held)
 
 
 class Preparation:
@@ -311,8 +285,8 @@ def plan(
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,
     index: str = "whole",
-) -> TablePlan:
-    """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
+) -> StartPlan:
+    """Return what a start would do, in SQL, and the rights that it takes; nothing is changed."""
     address = read_table_address(url)
     session = Session(address.database)
     try:
@@ -345,6 +319,6 @@ def plan(
                 steps["rollback"] = tuple(turn_statements(swapped, relation, "old"))
             cancelled = layout_in(entry, relation, turned(entry.state, "old"))
             steps["cancel"] = (drop_statement(entry), *cancelled.remove())
-            return TablePlan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
+            return StartPlan(tuple(it.refusals), steps, tuple(it.rights), it.notes)
     finally:
         session.close()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from limpet.attached.base import Right
 from limpet.engines.postgres.graphs import WIDEST_INDEXED
 from limpet.engines.postgres.session import Session, literal, quoted
 from limpet.engines.postgres.table_address import TableAddress
@@ -412,19 +413,6 @@ FIRING = (
     "AND tgenabled IN ('O', 'A') AND (tgattr = '' OR %s = ANY(tgattr::int2[])) AND tgname NOT LIKE 'zz\\_limpet\\_%%'"
 )
 """See `firing_triggers`; it takes the table and the number of its column of vectors."""
-
-
-@dataclass(frozen=True)
-class Right:
-    """A right that attaching takes.
-
-    Args:
-        statement: What gives it.
-        held: Whether this role has it.
-    """
-
-    statement: str
-    held: bool
 
 
 def rights(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,44 +75,31 @@ WAIT = 10.0
 """Seconds to wait for another writer."""
 
 
-_ATTACHED = {
-    "postgresql": "a table of PostgreSQL",
-    "qdrant": "a collection of Qdrant",
-    "milvus": "a collection of Milvus",
-    "chroma": "a collection of Chroma",
-}
-_READ = {"faiss": "an index of FAISS", "parquet": "a file of Parquet", "lance": "a table of LanceDB"}
-
-
 def _refuse_table(url: str) -> None:
-    """Refuse the URL of a table that an application owns, which other commands are for.
+    """Refuse the URL of a table, a collection or a file, which other commands are for.
 
     Raises:
         ConfigError: It is one.
     """
-    kind = url.partition(":")[0].partition("+")[0].lower().replace("postgresql", "postgres")
-    named = {"postgres": "table=" in url, "lance": "#" in url or "table=" in url}.get(
-        kind, kind in {**_ATTACHED, **_READ}
-    )
-    if not named or Path(url).exists():  # nearly always, and nothing is imported
-        return
-    from limpet.engines.sources import address_of
+    from limpet.attached.opening import is_attached
+    from limpet.engines.address import scheme_of
 
-    try:
-        address = address_of(url)
-    except ConfigError:  # of a gallery, or of nothing: who opens it says so
+    kind = scheme_of(url)
+    if kind is None or kind == "memory":  # nearly always, and nothing is imported
         return
-    gallery = address is not None and address.scheme in ("postgresql", "lance") and not address.table
-    if address is None or gallery or address.scheme not in {**_ATTACHED, **_READ}:
+    from limpet.engines.sources import SOURCES, address_of
+
+    address = None
+    with suppress(ConfigError):  # of a gallery, or of nothing: who opens it says so
+        address = address_of(url)
+    if address is None or kind not in SOURCES or (kind in ("postgresql", "lance") and not address.table):
         return
     said = shlex.quote(without_secrets(url))
+    upgrade = f"upgrade it where it is, `limpet upgrade plan {said} --model MODEL`; or " * is_attached(url)
     raise ConfigError(
-        f"{without_secrets(url)} is {(_ATTACHED | _READ)[address.scheme]}, and no gallery.",
+        f"{without_secrets(url)} is a table, a collection or a file of vectors, and no gallery.",
         expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
-        to_do=f"examine it with `limpet upgrade verify {said}`; plan its upgrade with `limpet upgrade start {said} "
-        "--model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`."
-        if address.scheme in _ATTACHED
-        else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
+        to_do=f"{upgrade}copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
     )
 
 

@@ -1,68 +1,46 @@
-"""``limpet gallery status``, and ``limpet upgrade log`` of a gallery."""
+"""``limpet gallery status``."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-
 from limpet.cli.console import console, print_json, print_table
+from limpet.cli.gallery.common import DECLARED, command, size
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.errors import without_secrets
-
-_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state")
+from limpet.galleries.next_steps import WORTH_A_WORD
+from limpet.galleries.status import GenerationStatus
 
 
 def status(gallery: GalleryUrl) -> int:
-    """Show where the gallery and its upgrade stand, and what to type next.
+    """Show what the gallery holds: vectors of each model, their sizes and indexes, links, and metadata columns.
+
+    `limpet upgrade status` shows the phase of an upgrade and the next command to run.
 
     Examples:
         limpet gallery status live
     """
-    from limpet.cli.gallery.words import backfilled, generations_table, next_commands, standing, tell_next
-
     with gallery.opened() as it:
         found = it.status()
-    said, steps = standing(found), next_commands(found, gallery)
-    print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
-    if found.lacking or found.phase != "steady":
-        console.print(f"\n{backfilled(found)}")
-    console.print()
-    for line in said:
-        console.print(line)
-    tell_next(steps)
-    print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
-                   "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
+    columns = ["generation", "standing", "items", "found by its queries", "searches", "size", "indexed", "model"]
+    rows = [
+        [one.name, one.standing, f"{one.rows:,}", f"{one.covered:,}", ", ".join(one.searches), size(one.bytes),
+         f"{one.indexed:,}", _called(one)]
+        for one in found.generations
+    ]  # fmt: skip
+    print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", columns, rows)
+    typed = ", ".join(f"{name} ({kind})" for name, kind in found.columns.items())
+    console.print(f"\nMetadata columns: {typed or 'none'}.")
+    for link in found.links:
+        console.print(link.words)
+    if found.waiting >= WORTH_A_WORD:
+        console.print(f"{size(found.waiting)} are of earlier commits: `{command('gallery gc', gallery)}` frees them.")
+    console.print(f"Next, to see what an upgrade needs: {command('upgrade status', gallery)}")
+    print_json({**found.to_dict(), "url": without_secrets(found.url)})
     return 0
 
 
-def log(gallery: GalleryUrl, *, last: int) -> int:
-    """List what was done to the gallery, last entries last."""
-    with gallery.opened() as it:
-        entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
-    print_table(
-        "Log", ["commit", "time (UTC)", "what", "details"],
-        [[str(entry.sequence), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time)), str(entry.event["kind"]),
-          _details(entry.event)] for entry in entries],
-    )  # fmt: skip
-    found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
-    print_json({"entries": found})
-    return 0
-
-
-def _details(event: Mapping[str, object]) -> str:
-    """Write what an entry says, its longer values left to --json.
-
-    >>> _details({"kind": "backfill", "generation": "g2", "embedded": 512})
-    'generation g2, embedded 512'
-    >>> _details({"kind": "repair", "to": 7, "state": {"active": "g1"}})
-    'to 7'
-    """
-    shown = {name: value for name, value in event.items() if name not in _SHOWN_ELSEWHERE and value not in (None, [])}
-    named = {
-        name: value.get("name", _link(value)) if isinstance(value, Mapping) else value for name, value in shown.items()
-    }
-    return ", ".join(f"{name} {value}" for name, value in named.items())
-
-
-def _link(record: Mapping[str, object]) -> str:
-    return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
+def _called(generation: GenerationStatus) -> str:
+    """Return what a generation's model is called, and whether only a person says so."""
+    declared = generation.fingerprint.startswith(DECLARED)
+    name = generation.note or (generation.fingerprint.removeprefix(DECLARED) if declared else "")
+    known = generation.fingerprint if declared else generation.fingerprint[:20]
+    return known if not name or known == DECLARED + name else f"{name} ({known})"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, exit_code, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors
-from limpet.cli.gallery.options import GalleryUrl, Links
+from limpet.cli.gallery.options import Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
 from limpet.cli.pages import page_line, page_written
+from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Typed
+from limpet.cli.upgrade.live import LiveUrl
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -24,25 +26,43 @@ PASSED = ("ready", "no gain")
 
 
 def rehearse(
-    gallery: GalleryUrl,
+    url: LiveUrl,
     *,
-    source: NewVectors,
-    sets: DataSets,
-    links: Links,
-    typed: Typed,
-    out: Path,
-    sample: int,
-    queries: list[Place],
-    old_name: str | None,
-    order: list[str],
-    class_column: str,
-    seed: int,
+    source: NewVectors = NewVectors(),
+    sets: DataSets = DataSets(),
+    links: Links = Links(),
+    typed: Typed = Typed(""),
+    out: Annotated[Path, RARE] = Path("runs/rehearsal"),
+    sample: Annotated[int, RARE] = 2000,
+    queries: list[Place] = [],
+    old_name: Annotated[str | None, RARE] = None,
+    order: Annotated[list[str], RARE] = [],
+    class_column: Annotated[str, RARE] = "label",
+    seed: Annotated[int, RARE] = 0,
 ) -> int:
-    """Rehearse a whole upgrade; see `limpet upgrade rehearse`."""
+    """Rehearse a whole upgrade on an in-memory copy of a sample: swap, backfill and rollback, with searches throughout.
+
+    The gallery is only read. The exit code is 0 if searches find as much as today or more, at the end and on the way,
+    and 1 otherwise. Without labels this is unknown: the exit code is 3 if no step or search failed.
+
+    Args:
+        links: What new queries may search, for an upgrade that is not started yet.
+        out: Folder for rehearsal.json and rehearsal.html.
+        sample: Number of items of the copy, at least 20.
+        queries: Two files or URLs of the same queries, by the old and by the new model. Default: sampled items.
+        old_name: Name of the old model, for .npz, .npy and .parquet queries.
+        order: Backfill orders to rehearse, the first one completely. Default: all that apply.
+        class_column: Metadata column of the class: items of a query's class are relevant.
+        seed: Random seed of the sample and of random orders.
+
+    Examples:
+        limpet upgrade rehearse live --model release:runs/link/head --texts requests.csv --evidence runs/link-report
+    """
     from limpet.galleries.rehearsal import rehearse as rehearsed
     from limpet.reports.rehearsal import write_rehearsal_report
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
+    gallery = url.gallery("`limpet evaluate --old URL --new FILE` compares both models on your own index.")
     with gallery.opened() as it:
         vectors = source.opened(it, sets)
         if vectors is None:
@@ -57,7 +77,7 @@ def rehearse(
                 queries=asked, orders=order or None, class_column=class_column, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
-    found = found.model_copy(update={"commands": _commands(found, gallery, source, links), "command": typed})
+    found = found.model_copy(update={"commands": _commands(found, url, source, links), "command": typed})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))
     _tell(found)

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, print_json
-from limpet.cli.gallery.common import command, size
-from limpet.cli.gallery.options import GalleryUrl, Spending
+from limpet.cli.gallery.common import size
+from limpet.cli.gallery.options import Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
+from limpet.cli.parameters import RARE
+from limpet.cli.upgrade.live import LiveUrl
 from limpet.errors import shown
 from limpet.support.wording import duration
+from limpet.upgrade.status import NextStep, UpgradeStatus, next_lines
 
 if TYPE_CHECKING:
     from limpet.galleries.plan import BackfillPlan
     from limpet.galleries.state import Link
-    from limpet.galleries.status import Status
 
 
 def plan(
-    gallery: GalleryUrl,
+    url: LiveUrl,
     *,
-    source: NewVectors,
-    sets: DataSets,
-    spending: Spending,
-    seconds: float | None,
-    evidence: list[Path],
+    source: NewVectors = NewVectors(),
+    sets: DataSets = DataSets(),
+    spending: Spending = Spending(),
+    seconds: Annotated[float | None, RARE] = None,
+    evidence: list[Path] = [],
 ) -> int:
-    """Say what a backfill would take; see `limpet upgrade plan`."""
-    from limpet.cli.gallery.words import tell_next
-    from limpet.galleries.plan import plan as planned
+    """Estimate the items, hours, cost and storage of an upgrade. Nothing is changed.
 
+    A random sample of the items is embedded and timed. The upgrade need not be started.
+
+    Args:
+        seconds: Report how far a backfill gets in this many seconds.
+        evidence: results.json of `limpet evaluate`, for an upgrade that is not started yet.
+
+    Examples:
+        limpet upgrade plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
+    """
+    from limpet.galleries.plan import plan as planned
+    from limpet.galleries.upgrade import GalleryUpgrade
+
+    gallery = url.gallery("`limpet upgrade start --dry-run` prints what each step would do.")
     with gallery.opened() as it:
         vectors = source.opened(it, sets)
         with console.status("embedding a sample"):
@@ -41,37 +54,36 @@ def plan(
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
                 budget_seconds=seconds, meter=source.meter,
             )  # fmt: skip
-        status = it.status()
+        status = GalleryUpgrade(it).status()
     for line in (
         plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
     ):
         console.print(line)
-    tell_next(following(found, status, gallery, source, evidence))
+    for line in next_lines(_following(found, status, source, evidence), url):
+        console.print(line)
     print_json(found.to_dict())
     return 0
 
 
-def following(
-    found: BackfillPlan, status: Status, url: str, source: NewVectors, reports: Sequence[Path]
-) -> Sequence[tuple[str, str]]:
-    """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
+def _following(
+    found: BackfillPlan, status: UpgradeStatus, source: NewVectors, reports: Sequence[Path]
+) -> Sequence[NextStep]:
+    """Return what to type next: what was planned, or else what would be a plan.
 
     Args:
         source: Where vectors came from, which is that of the next command.
     """
-    from limpet.cli.gallery.words import fill_command, next_commands
-
     given = source.typed()
-    if found.generation not in {one.name for one in status.generations}:
-        evidence = ["--evidence", *reports] if reports else []
-        return [("make room for it", command("upgrade start", url, *source.identity(), *evidence))]
+    if status.gallery is not None and found.generation not in status.gallery.generations.values():
+        evidence = [str(word) for path in reports for word in ("--evidence", path)]
+        return [NextStep("make room for it", ("start", *source.identity(), *evidence))]
     if found.rows and given:
-        return [("do it", command("upgrade backfill", url, *given))]
+        return [NextStep("do it", ("backfill", *given))]
     if found.rows:
-        typed = fill_command(status, url)
-        return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
-    other = command("upgrade plan", url, "--model", "FILE", "--name", "NEW")
-    return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
+        fill = next(step.words for step in status.next if step.words[0] == "backfill")
+        return [NextStep("have a sample timed", ("plan", *fill[1:])), NextStep("do it", fill)]
+    another = NextStep("plan an upgrade, name the new model", ("plan", "--model", "FILE", "--name", "NEW"))
+    return [another, *status.next]
 
 
 def plan_lines(found: BackfillPlan) -> list[str]:

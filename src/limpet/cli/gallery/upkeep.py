@@ -1,0 +1,111 @@
+"""``limpet gallery link``, ``calibrate`` and ``gc``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console, print_json
+from limpet.cli.gallery.common import command, size
+from limpet.cli.gallery.options import WAIT, GalleryUrl
+from limpet.errors import UpgradeStateError, refuse
+from limpet.galleries.upgrade import GalleryUpgrade
+from limpet.support.wording import duration
+from limpet.upgrade.status import next_lines
+
+if TYPE_CHECKING:
+    from limpet.galleries import Gallery
+
+
+def link(
+    gallery: GalleryUrl,
+    *,
+    evidence: Path | None = None,
+    query: str | None = None,
+    of: str | None = None,
+    force: str | None = None,
+) -> int:
+    """Let queries of one model search the vectors of another, in a direction that a report measured.
+
+    Args:
+        evidence: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
+            queries.
+        query: Generation whose model embeds the queries; the new or else the active one when left out.
+        of: Generation whose vectors they search; the active one, or the one before it, when left out.
+        force: A reason to do so without a passing report.
+
+    Examples:
+        limpet gallery link live --evidence runs/link-report
+    """
+    refuse(
+        (evidence is None) == (force is None), "Both or neither of --evidence and --force were given.", "one of them"
+    )
+    with gallery.opened(WAIT) as it:
+        asked, searched = _direction(it, query, of)
+        made = it.link(asked, searched, report=evidence, force=force)
+        console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
+        return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "how": made.how})
+
+
+def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str, str]:
+    """Return whose queries are to search whose vectors: those of the upgrade that is under way."""
+    state = gallery.state
+    asked = query or state.target
+    others = [name for name in (state.active, *reversed(state.previous)) if name != asked]
+    if not of and not others:
+        raise UpgradeStateError(
+            f"The gallery has the generation {state.active} alone.",
+            expected="two: one whose queries search, and one that is searched",
+            to_do="start the upgrade first: `limpet upgrade start`.",
+        )
+    return asked, of or others[0]
+
+
+def calibrate(gallery: GalleryUrl) -> int:
+    """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
+
+    For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
+    rank where it maps queries, and by scores as they are where it maps vectors. What a query scores in either part is
+    compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
+
+    Examples:
+        limpet gallery calibrate live
+    """
+    with gallery.opened(WAIT) as it:
+        made, items = it.calibrate()
+        console.print(
+            f"Hits of {made.query} and {made.gallery} are merged by score from now on, by a cohort of {items:,} items "
+            "with vectors of both."
+        )
+        return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "items": items})
+
+
+def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
+    """Free the room of vectors and files that nothing needs any more, and merge small files.
+
+    Args:
+        older_than: Keep files for readers that began within so many seconds.
+
+    Examples:
+        limpet gallery gc live
+    """
+    refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
+    with gallery.opened(WAIT) as it:
+        tidied = it.gc(older_than=older_than)
+        console.print(f"{size(tidied.freed)} freed now.")
+        if tidied.waiting and older_than:
+            console.print(
+                f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
+                f"{command('gallery gc', gallery, '--older-than', '0')} frees what is not being read."
+            )
+        return _tell(it, gallery, {"bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
+
+
+def _tell(it: Gallery, gallery: GalleryUrl, document: Mapping[str, object]) -> int:
+    """Say where the upgrade stands and what to type next, and for machines what was done."""
+    found = GalleryUpgrade(it).status()
+    for line in (*found.lines(), *next_lines(found.next, gallery)):
+        console.print(line)
+    print_json(document)
+    return 0

@@ -1,0 +1,131 @@
+"""What the commands of ``limpet upgrade`` share: the URL of a live index, calling a step, and telling where it led."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
+
+from limpet.cli.console import console, print_json
+from limpet.cli.gallery.options import GalleryUrl
+from limpet.cli.parameters import as_typed
+from limpet.errors import ConfigError, LimpetError, without_secrets
+
+if TYPE_CHECKING:
+    from limpet.upgrade.base import Upgrade
+
+_TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing": "same_column"}
+"""Options by the parameter that they become, where the names differ."""
+
+
+def _live(kind: Any, tokens: Any) -> LiveUrl:
+    return LiveUrl(tokens[0].value)
+
+
+@Parameter(
+    converter=_live,
+    accepts_keys=False,
+    n_tokens=1,
+    help="A gallery: FOLDER, memory:FOLDER or postgresql://HOST/DATABASE. Or your own index: "
+    "postgresql://HOST/DATABASE?table=NAME, qdrant://HOST/COLLECTION?ledger=FILE, milvus://HOST/COLLECTION?ledger=FILE.",
+)
+class LiveUrl(str):
+    """Where a live index is, as a person gave it; may hold a password.
+
+    Of a table, the primary key and the only column of vectors need not be named. ``text`` is what vectors are made of,
+    several columns with commas between. After the start the table alone suffices. Passwords belong into PGPASSWORD or
+    ~/.pgpass, keys into QDRANT_API_KEY, MILVUS_TOKEN and CHROMA_TOKEN.
+    """
+
+    @property
+    def owner(self) -> str:
+        """Whose index it is, in words."""
+        from limpet.attached.opening import is_attached
+
+        return "an index that an application owns" if is_attached(self) else "a gallery"
+
+    def gallery(self, instead: str) -> GalleryUrl:
+        """Return the place of a gallery, for a command that is for galleries alone.
+
+        Args:
+            instead: What to do with another index.
+        """
+        from limpet.attached.opening import is_attached
+
+        if is_attached(self):
+            raise ConfigError("This command is for galleries.", to_do=instead)
+        return GalleryUrl(self)
+
+    @contextmanager
+    def opened(self) -> Iterator[Upgrade]:
+        """Open the upgrade, and close it."""
+        from limpet.attached.opening import open_upgrade
+
+        with self.told(), open_upgrade(self) as it:
+            yield it
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Let errors name commands as they are to be typed, and say what is intact in a gallery."""
+        from limpet.attached.opening import is_attached
+
+        try:
+            if not is_attached(self):
+                GalleryUrl(self).refuse_in_ram()
+            yield
+        except ConfigError as error:  # which comes before any work
+            error.to_do = self.completed(error.to_do)
+            raise
+        except LimpetError as error:
+            error.to_do = self.completed(error.to_do or "`limpet upgrade status` says where the upgrade stands.")
+            error.intact = error.intact or "The gallery is intact." * (not is_attached(self))
+            raise
+
+    def completed(self, text: str) -> str:
+        """Return a text whose commands between backticks name the URL.
+
+        >>> LiveUrl("my gallery").completed("`limpet upgrade index` builds it.")
+        "`limpet upgrade index 'my gallery'` builds it."
+        """
+        place = shlex.quote(without_secrets(self))
+        return re.sub(r"`limpet upgrade (\w+)", lambda found: f"`limpet upgrade {found[1]} {place}", text)
+
+    def call(self, function: Callable[..., Any], /, *given: object, **options: object) -> Any:
+        """Call a step with the options that were given, which are those that are not None, False or empty.
+
+        Args:
+            function: The step.
+            given: What every such step takes.
+            options: What only some do.
+
+        Raises:
+            ConfigError: An option was given that the step does not have for such an index.
+        """
+        from limpet.upgrade.filling import FillOptions
+
+        kept = {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
+        known = {*inspect.signature(function).parameters, *FillOptions.__annotations__}
+        wrong = [as_typed(_TYPED.get(name, name)) for name in kept if name not in known]
+        if wrong:
+            raise ConfigError(
+                f"{' and '.join(wrong)} with {self.owner}.",
+                expected=f"a command without {'it' if len(wrong) == 1 else 'them'}",
+                to_do="leave the option out; or name your own table in the URL, ?table=NAME.",
+            )
+        return function(*given, **kept)
+
+    def tell(self, it: Upgrade, **done: object) -> int:
+        """Say where the upgrade stands and what to type next, and for machines what was done, too."""
+        from limpet.upgrade.status import next_lines
+
+        with console.status("counting items"):
+            found = it.status()
+        for line in (*found.lines(), *next_lines(found.next, self)):
+            console.print(self.completed(line))
+        print_json({**found.to_dict(self), **({"done": done} if done else {})})
+        return 0
