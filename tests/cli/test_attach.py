@@ -94,6 +94,20 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert terminal.shop.dump() == schema and len(terminal.shop.contents()) == len(rows)
 
 
+def test_a_plan_before_and_after_the_start(terminal: Terminal, files: Callable[..., Path]) -> None:
+    schema, asked = terminal.shop.dump(), ["--model", files("new", 9), "--name", "new", "--price-per-thousand", 500]
+    planned = terminal.run("plan", *asked)
+    assert (planned["items"], planned["rows"], planned["missing"], planned["cost"]) == (12, 12, 3, 4.5)
+    assert terminal.shop.dump() == schema and "upgrade start" in terminal.said and "--old-name OLD" in terminal.said
+    terminal.run("start", *MODELS)
+    terminal.run("backfill", "--model", files("new", 9), "--budget", 4)
+    planned = terminal.run("plan", *asked)
+    assert (planned["items"], planned["rows"], planned["seconds_per_query"]) == (12, 8, None)
+    assert "upgrade backfill" in terminal.said
+    terminal.run("plan", "--evidence", "results.json", code=2)
+    assert "--evidence with an index that an application owns" in terminal.said
+
+
 def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -> None:
     schema = terminal.shop.dump()
     terminal.run("start", *MODELS)

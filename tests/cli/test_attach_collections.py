@@ -174,6 +174,12 @@ def test_points_without_a_vector_lack_none_where_a_version_is_read(tmp_path: Pat
     application.close()
 
 
+def test_a_plan_before_the_start_makes_no_ledger(terminal: Terminal, tmp_path: Path) -> None:
+    planned = terminal.run("plan")
+    assert (planned["items"], planned["rows"]) == (ITEMS, ITEMS) and "upgrade start" in terminal.said
+    assert not (tmp_path / "ledger.db").exists()
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(terminal: Terminal, tmp_path: Path) -> None:
     application = terminal.application
     before = application.contents(application.first)
@@ -214,7 +220,7 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(GalleryError, match="already"):
         start(f"{application.url}&new={taken}", old=old, new=new)
-    with pytest.raises(GalleryError, match="knows no attachment"):
+    with pytest.raises(GalleryError, match="knows no upgrade of"):
         current(application.url)
     start(application.url, old=old, new=new).close()
     with pytest.raises(UpgradeStateError, match="attached already"):

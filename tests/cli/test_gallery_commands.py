@@ -174,7 +174,7 @@ def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run)
     asked = ["--model", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
     planned = run("plan", tmp_path / "g", *asked, "--evidence", vectors / "report")  # before it is started
     assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
-    assert planned["links"][0]["gallery"] == "g1" and "at the end" in run.said
+    assert "vectors of g1" in planned["meanwhile"][0] and "at the end" in run.said
     assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
     run("start", tmp_path / "g", *V2, "--dim", 8)
     assert run("plan", tmp_path / "g", *asked)["cost"] == pytest.approx(0.06)

@@ -10,8 +10,9 @@ import pytest
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError
 from limpet.galleries import Gallery
-from limpet.galleries.plan import BackfillPlan, plan
+from limpet.galleries.plan import plan
 from limpet.geometry import Hypersphere, Lorentz
+from limpet.upgrade.plan import BackfillPlan
 
 Embed = Callable[..., EmbeddingSet]
 IDS = [f"i{row:03d}" for row in range(200)]
@@ -97,17 +98,15 @@ SCORES = ("self_old", "cross", "self_new")
 
 def test_links_are_those_of_the_report(started: Gallery, reported: Callable[..., Path]) -> None:
     record = json.loads(reported().read_text())["evaluations"]["new"]
-    (link,) = plan(started).links
-    assert (link.gallery, link.how, link.evidence["metric"]) == ("g1", "report", "map")
-    assert {name: link.evidence[name] for name in SCORES} == {name: record[name]["map"] for name in SCORES}
-    assert link.evidence["self_new"] > link.evidence["cross"] > link.evidence["self_old"]
+    (said,) = plan(started).meanwhile
+    assert "vectors of g1, too (report" in said and all(f"{record[name]['map']:.3f}" in said for name in SCORES)
     json.dumps(plan(started).to_dict())
 
 
 def test_a_plan_without_a_link_names_none(gallery: Gallery, embed: Embed) -> None:
     gallery.add(embed("old", IDS))
     gallery.start("declared:new", Hypersphere(4))
-    assert plan(gallery).links == ()
+    assert plan(gallery).meanwhile == ()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Protocol, Unpack
 
 from limpet.attached.state import AttachmentState
 from limpet.engines.sides import ModelSide
+from limpet.errors import GalleryError
 from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.vector_sources import ItemSource, VectorSource
@@ -52,6 +53,10 @@ class StartPlan:
     def possible(self) -> bool:
         """Whether nothing stands against the start."""
         return not (self.lacking or self.refusals)
+
+
+class NotStartedError(GalleryError):
+    """No upgrade of a table or a collection was started."""
 
 
 class Attachment(Upgrade, Protocol):

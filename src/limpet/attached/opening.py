@@ -14,6 +14,7 @@ from limpet.errors import ConfigError
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment, StartPlan
+    from limpet.attached.plan import Unstarted
     from limpet.upgrade.base import Upgrade
     from limpet.upgrade.model import UpgradeModel
 
@@ -98,6 +99,28 @@ def is_attached(url: str) -> bool:
             return read_address(url).table is not None
         return False
     return of_collections(url) and not Path(url).exists()
+
+
+def previewed(url: str, old: str = "old") -> Upgrade | Unstarted:
+    """Open a live index to plan its upgrade, which need not be started.
+
+    Args:
+        url: Of a gallery, or of a table or collection.
+        old: What to call the model that made the vectors, where no upgrade says it.
+    """
+    from limpet.attached.base import NotStartedError
+    from limpet.attached.plan import Unstarted
+
+    with suppress(NotStartedError):
+        it = open_upgrade(url)
+        if it.phase != "steady" or not is_attached(url):
+            return it
+        it.close()
+    if of_collections(url):
+        from limpet.attached.collections.opening import read_place
+
+        return Unstarted(read_place(url).address, old)
+    return Unstarted(read_address(url), old)
 
 
 def of_collections(url: str) -> bool:

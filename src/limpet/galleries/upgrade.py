@@ -13,6 +13,7 @@ from limpet.engines.store import Graph
 from limpet.errors import shown, without_secrets
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.next_steps import next_steps
+from limpet.galleries.plan import plan
 from limpet.galleries.state import GalleryState, Link
 from limpet.galleries.status import status
 from limpet.geometry import Hypersphere, Space
@@ -21,6 +22,7 @@ from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import GalleryFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource
 
@@ -120,6 +122,12 @@ class GalleryUpgrade:
         reported = [link for link in it.gallery.state.links if link.query == made.name and link.how == "report"]
         it.notes = tuple(_vouched(link, link.evidence.get("trained on queries")) for link in reported)
         return it
+
+    def plan(
+        self, source: VectorSource | None = None, *, reports: Sequence[Path] = (), **options: Unpack[PlanOptions]
+    ) -> BackfillPlan:
+        """Say what a backfill will take, also of an upgrade that is not started; see `limpet.galleries.plan.plan`."""
+        return plan(self.gallery, source, reports=reports, **options)
 
     def backfill(
         self, source: VectorSource, *, order: str | None = None, seed: Seed = 0, **options: Unpack[FillOptions]

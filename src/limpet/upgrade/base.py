@@ -10,6 +10,7 @@ from limpet.engines.sides import ModelSide
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource
 
@@ -80,6 +81,10 @@ class Upgrade(Protocol):
 
     def status(self) -> UpgradeStatus:
         """Count all items, and return where it stands and what comes next."""
+        ...
+
+    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
+        """Say what a backfill will take; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
         ...
 
     def backfill(self, source: VectorSource, **options: Unpack[FillOptions]) -> Backfilled:

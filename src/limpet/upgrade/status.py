@@ -15,6 +15,7 @@ from limpet.upgrade.model import UpgradeModel
 
 _PLACEHOLDERS = {
     "NEW": "what you call the new model",
+    "OLD": "what you call the model of the vectors that are there",
     "MODEL": "the new model, SCHEME:PLACE, such as release:FOLDER",
     "TEXTS": "the texts of the items, by name or file",
     "DATA": "the images of the items, by name or folder",

@@ -27,6 +27,7 @@ import numpy as np
 from limpet.attached.collections.due import DigestPair, Due, due, same_fields
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
 from limpet.attached.next_steps import next_steps
+from limpet.attached.plan import plan
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
@@ -45,6 +46,7 @@ from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
 from limpet.upgrade.lifecycle import Phase, check_step
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
@@ -262,6 +264,10 @@ class CollectionAttachment:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
+        """Say what a backfill of the new vectors will take; see `limpet.attached.plan.plan`."""
+        return plan(self, source, **options)
 
     def backfill(
         self,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
+from limpet.attached.base import NotStartedError
 from limpet.attached.collections.due import DigestPair
 from limpet.attached.ledger import AttachmentEntry, AttachmentLedger
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.collection import Target
 from limpet.engines.sqlite import SqliteDatabase
-from limpet.errors import GalleryError
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
 from limpet.upgrade.model import UpgradeModel
@@ -73,7 +73,7 @@ class CollectionEntry(AttachmentEntry[CollectionRecord]):
         return self.record.new_target if self.state.writes == "new" else self.record.old_target
 
 
-class NoLedgerError(GalleryError):
+class NoLedgerError(NotStartedError):
     """There is no ledger at a place."""
 
 

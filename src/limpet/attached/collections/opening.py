@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from limpet.attached.base import StartPlan
+from limpet.attached.base import NotStartedError, StartPlan
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
 from limpet.engines.address import Address, read_address
@@ -258,8 +258,8 @@ def open_attachment(url: str) -> CollectionAttachment:
     try:
         entry = _entry_of(place, ledger)
         if entry is None:
-            raise GalleryError(
-                f"The ledger knows no attachment to '{_named(place)}'.",
+            raise NotStartedError(
+                f"The ledger knows no upgrade of '{_named(place)}'.",
                 to_do="`limpet upgrade start` starts one.",
                 intact="Nothing was changed.",
             )
@@ -326,7 +326,7 @@ def _found(url: str, for_: str) -> tuple[Target, CollectionEntry]:
     try:
         entry = _entry_of(place, ledger)
         if entry is None:
-            raise GalleryError(f"The ledger knows no attachment to '{_named(place)}'.", expected="one that was begun")
+            raise GalleryError(f"The ledger knows no upgrade of '{_named(place)}'.", expected="one that was begun")
         found = entry.serving if for_ == "queries" else entry.writing
         for later in ledger.entries():
             if later.id > entry.id and later.record.source == place.source and later.record.old_target == found:

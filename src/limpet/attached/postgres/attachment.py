@@ -16,7 +16,9 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
+from limpet.attached.base import NotStartedError
 from limpet.attached.next_steps import next_steps
+from limpet.attached.plan import plan
 from limpet.attached.postgres import client
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
@@ -70,6 +72,7 @@ from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
@@ -179,7 +182,7 @@ def open_attachment(url: str) -> PostgresAttachment:
         if len(entries) != 1:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
             listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
-            raise GalleryError(
+            raise (GalleryError if entries else NotStartedError)(
                 f"The database has {len(entries) or 'no'} upgrades that '{address.url}' may mean"
                 f"{f'; started: {listed}' if listed else ''}.",
                 expected="one",
@@ -323,6 +326,10 @@ class PostgresAttachment:
             rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
                                       f"WHERE {layout.current('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
         return [id_of([str(part) for part in row]) for row in rows]
+
+    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
+        """Say what a backfill of the new vectors will take; see `limpet.attached.plan.plan`."""
+        return plan(self, source, **options)
 
     def backfill(
         self,

@@ -107,9 +107,10 @@ class LiveUrl(str):
             ConfigError: An option was given that the step does not have for such an index.
         """
         from limpet.upgrade.filling import FillOptions
+        from limpet.upgrade.plan import PlanOptions
 
         kept = {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
-        known = {*inspect.signature(function).parameters, *FillOptions.__annotations__}
+        known = {*inspect.signature(function).parameters, *FillOptions.__annotations__, *PlanOptions.__annotations__}
         wrong = [as_typed(_TYPED.get(name, name)) for name in kept if name not in known]
         if wrong:
             raise ConfigError(

@@ -13,13 +13,15 @@ from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.cli.upgrade.live import LiveUrl
+from limpet.cli.upgrade.vectors import source_of
 from limpet.errors import shown
 from limpet.support.wording import duration
-from limpet.upgrade.status import NextStep, UpgradeStatus, next_lines
+from limpet.upgrade.status import NextStep, next_lines
 
 if TYPE_CHECKING:
-    from limpet.galleries.plan import BackfillPlan
-    from limpet.galleries.state import Link
+    from limpet.attached.plan import Unstarted
+    from limpet.upgrade.base import Upgrade
+    from limpet.upgrade.plan import BackfillPlan
 
 
 def plan(
@@ -33,61 +35,62 @@ def plan(
 ) -> int:
     """Estimate the items, hours, cost and storage of an upgrade. Nothing is changed.
 
-    A random sample of the items is embedded and timed. The upgrade need not be started.
+    A sample of the items is embedded and timed. The upgrade need not be started.
 
     Args:
         seconds: Report how far a backfill gets in this many seconds.
-        evidence: results.json of `limpet evaluate`, for an upgrade that is not started yet.
+        evidence: Gallery only: results.json of `limpet evaluate`, for an upgrade that is not started yet.
 
     Examples:
         limpet upgrade plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
+        limpet upgrade plan "postgresql://shop@db/shop?table=items&text=title" --model st:MODEL
     """
-    from limpet.galleries.plan import plan as planned
-    from limpet.galleries.upgrade import GalleryUpgrade
+    from limpet.attached.opening import previewed
 
-    gallery = url.gallery("`limpet upgrade start --dry-run` prints what each step would do.")
-    with gallery.opened() as it:
-        vectors = source.opened(it, sets)
+    with url.told(), previewed(url) as it:
+        vectors = source_of(it, source, sets, "new")
         with console.status("embedding a sample"):
-            found = planned(
-                it, vectors, reports=evidence,
-                price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=seconds, meter=source.meter,
+            found: BackfillPlan = url.call(
+                it.plan, vectors, reports=evidence, price_per_thousand=spending.price_per_thousand,
+                budget_cost=spending.max_cost, budget_seconds=seconds, meter=source.meter,
             )  # fmt: skip
-        status = GalleryUpgrade(it).status()
-    for line in (
-        plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
-    ):
-        console.print(line)
-    for line in next_lines(_following(found, status, source, evidence), url):
+        steps = _following(found, it, source, evidence)
+    for line in (*plan_lines(found), *next_lines(steps, url)):
         console.print(line)
     print_json(found.to_dict())
     return 0
 
 
 def _following(
-    found: BackfillPlan, status: UpgradeStatus, source: NewVectors, reports: Sequence[Path]
+    found: BackfillPlan, it: Upgrade | Unstarted, source: NewVectors, reports: Sequence[Path]
 ) -> Sequence[NextStep]:
     """Return what to type next: what was planned, or else what would be a plan.
 
     Args:
         source: Where vectors came from, which is that of the next command.
     """
+    from limpet.attached.plan import Unstarted
+
     given = source.typed()
+    if isinstance(it, Unstarted):
+        return [NextStep("start it, name the old model", ("start", "--old-name", "OLD", *source.identity()))]
+    status = it.status()
     if status.gallery is not None and found.generation not in status.gallery.generations.values():
         evidence = [str(word) for path in reports for word in ("--evidence", path)]
         return [NextStep("make room for it", ("start", *source.identity(), *evidence))]
     if found.rows and given:
         return [NextStep("do it", ("backfill", *given))]
-    if found.rows:
-        fill = next(step.words for step in status.next if step.words[0] == "backfill")
+    fill = next((step.words for step in status.next if step.words[0] == "backfill"), None)
+    if found.rows and fill is not None:
         return [NextStep("have a sample timed", ("plan", *fill[1:])), NextStep("do it", fill)]
-    another = NextStep("plan an upgrade, name the new model", ("plan", "--model", "FILE", "--name", "NEW"))
-    return [another, *status.next]
+    another = [NextStep("plan an upgrade, name the new model", ("plan", "--model", "FILE", "--name", "NEW"))]
+    return [*another * (status.phase == "steady"), *status.next]
 
 
 def plan_lines(found: BackfillPlan) -> list[str]:
     """Say in words what a backfill takes."""
+    if found.items and not found.rows:
+        return [f"Every item has a vector of {found.generation}."]
     lines = [
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
         f"of vectors come, {size(found.bytes_until_finish)} of others stay until the upgrade is finished."
@@ -102,7 +105,7 @@ def plan_lines(found: BackfillPlan) -> list[str]:
         lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
     if found.rows and found.seconds_per_query is not None:
         lines.append(_in_two_stages(found, found.seconds_per_query))
-    return [*lines, *map(_linked, found.links)]
+    return [*lines, *found.meanwhile]
 
 
 def _measured(found: BackfillPlan) -> str:
@@ -124,14 +127,3 @@ def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
         f"{duration(seconds)}{cost}, and none once its candidates are kept; `limpet upgrade rehearse` measures "
         "what it finds."
     )
-
-
-def _linked(link: Link) -> str:
-    """Say what searches of another generation are like meanwhile."""
-    said = f"Meanwhile new queries search vectors of {link.gallery}, too ({link.how}: {link.reason})"
-    scores = {"now": "cross", "old queries": "self_old", "at the end": "self_new"}
-    known = {name: link.evidence.get(key) for name, key in scores.items()}
-    if known["now"] is None or "metric" not in link.evidence:
-        return f"{said}."
-    listed = ", ".join(f"{name} {value:.3f}" for name, value in known.items() if value is not None)
-    return f"{said}: {link.evidence['metric']} {listed}."

@@ -19,6 +19,7 @@ from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment
+    from limpet.attached.plan import Unstarted
     from limpet.geometry import Space
     from limpet.upgrade.base import Upgrade
     from limpet.upgrade.model import UpgradeModel
@@ -80,10 +81,10 @@ class LateVectors(Embedding):
         stored = _stored(self)
         refuse(stored is not None, f"{stored}, vectors that were made before.",
                "what makes vectors now; or `backfill` first")  # fmt: skip
-        return None if self.model is None else vectors_for(it, self, side)
+        return None if self.model is None else vectors_for(attached(it), self, side)
 
 
-def source_of(it: Upgrade, given: NewVectors, sets: DataSets, side: ModelSide) -> VectorSource | None:
+def source_of(it: Upgrade | Unstarted, given: NewVectors, sets: DataSets, side: ModelSide) -> VectorSource | None:
     """Return where the vectors of a backfill come from; None where nothing names it.
 
     Args:
@@ -92,6 +93,7 @@ def source_of(it: Upgrade, given: NewVectors, sets: DataSets, side: ModelSide) -
         sets: How data is read.
         side: Of which model the vectors are to be.
     """
+    from limpet.attached.plan import Unstarted
     from limpet.galleries.upgrade import GalleryUpgrade
 
     if isinstance(it, GalleryUpgrade):
@@ -99,26 +101,33 @@ def source_of(it: Upgrade, given: NewVectors, sets: DataSets, side: ModelSide) -
     items = [name for name in ("data", "texts", "workers") if getattr(given, name)]
     refuse(bool(items), f"{' and '.join(map(as_typed, items))} with an index that an application owns.",
            "its own texts, which the model reads there")  # fmt: skip
-    return None if given.model is None else vectors_for(it, given, side, name=given.name, batch=given.batch_size)
+    index = it if isinstance(it, Unstarted) else attached(it)
+    return None if given.model is None else vectors_for(index, given, side, name=given.name, batch=given.batch_size)
 
 
 def vectors_for(
-    it: Upgrade, given: Embedding, side: ModelSide, *, name: str | None = None, batch: int | None = None
+    index: Attachment | Unstarted,
+    given: Embedding,
+    side: ModelSide,
+    *,
+    name: str | None = None,
+    batch: int | None = None,
 ) -> VectorSource:
     """Return what makes vectors of the items of an index that an application owns.
 
     Args:
-        it: The upgrade.
+        index: Whose items.
         given: The model, or vectors that were made before.
         side: Which of the two models it is.
         name: Of the model, where vectors do not say it.
         batch: Texts that the model takes at a time.
     """
+    from limpet.attached.plan import Unstarted
     from limpet.attached.recognition import recognised
     from limpet.training.text_models import open_map
     from limpet.upgrade.vector_sources import through, vectors_of_texts
 
-    index, model, stored = attached(it), given.named("vectors"), _stored(given)
+    model, stored = given.named("vectors"), _stored(given)
     expected = index.model(side).fingerprint
     source: VectorSource
     if stored is not None:
@@ -132,9 +141,9 @@ def vectors_for(
     else:
         known = [index.model("old").fingerprint, index.model("new").fingerprint]
         source = vectors_of_texts(given.text_model(model, given.over, known=known), index.texts, batch_size=batch or 64)
-    if side == "old" and source.fingerprint != expected and expected.startswith(DECLARED):
-        return recognised(source, index)  # people named a model, and give it now
-    return source
+    if side == "new" or isinstance(index, Unstarted) or source.fingerprint == expected:
+        return source
+    return recognised(source, index) if expected.startswith(DECLARED) else source  # people named it, and give it now
 
 
 def made_at(it: Upgrade, given: Embedding, made: str | None) -> datetime | None:
