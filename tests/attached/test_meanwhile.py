@@ -537,9 +537,9 @@ def test_applications_are_told_to_search_as_the_index_compares(
 
 def test_what_was_named_otherwise_at_the_start_is_told(shop: Shop) -> None:
     with shop.start():
-        with pytest.raises(UpgradeStateError, match="attached already, with other columns as texts: title"):
+        with pytest.raises(UpgradeStateError, match="has an upgrade already, with other columns as texts: title"):
             shop.start(shop.at("shop.items", "text=price"))
-        with pytest.raises(UpgradeStateError, match="attached already, for these models"):
+        with pytest.raises(UpgradeStateError, match="has an upgrade already, for these models"):
             plan(shop.url, old=OLD, new=NEW)
 
 

@@ -95,7 +95,7 @@ def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
     with shop.start() as it:
         with pytest.raises(DataError, match="vectors of declared:old"):
             it.backfill(source(it, "old"))
-        with pytest.raises(UpgradeStateError, match="attached already: from declared:old to declared:new, started"):
+        with pytest.raises(UpgradeStateError, match="an upgrade already: from declared:old to declared:new, started"):
             shop.start(new=UpgradeModel("declared:third", 8))
         with shop.start() as again:
             assert again.number == it.number

@@ -223,7 +223,7 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
     with pytest.raises(GalleryError, match="knows no upgrade of"):
         current(application.url)
     start(application.url, old=old, new=new).close()
-    with pytest.raises(UpgradeStateError, match="attached already"):
+    with pytest.raises(UpgradeStateError, match="has an upgrade already"):
         start(application.url, old=old, new=UpgradeModel("declared:third", 8))
 
 

@@ -86,7 +86,7 @@ class AttachmentLedger(Generic[Record]):
             raise GalleryError(
                 f"{where} has the format version {', '.join(str(version) for (version,) in found)}.",
                 expected=f"{FORMAT_VERSION}",
-                to_do="use the version of limpet that attached here.",
+                to_do="use the version of limpet that started the upgrades here.",
                 intact="Nothing was changed.",
             )
 

@@ -497,7 +497,7 @@ class StoredTexts:
         """
         if self._name is None:
             raise ConfigError(
-                "No text was named when the collection was attached.",
+                "No text was named when the upgrade was started.",
                 to_do="cancel, and start with &text=NAME in the URL; or give vectors as files.",
             )
         found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows(ids).items()}

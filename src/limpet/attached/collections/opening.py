@@ -108,7 +108,7 @@ class _Preparation:
         """Return the attachment of these two models that is there.
 
         Raises:
-            UpgradeStateError: The collection is attached already, for other models.
+            UpgradeStateError: The collection has an upgrade already, to other models.
         """
         here = (
             one
@@ -121,7 +121,8 @@ class _Preparation:
             self._refuse_other_names(entry)
         if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
             raise UpgradeStateError(
-                f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
+                f"{self.name} has an upgrade already: from {entry.state.old} to {entry.state.new}, "
+                f"{entry.state.phase}.",
                 to_do="`limpet upgrade status` shows it; finish or cancel it first.",
             )
         return entry
@@ -135,8 +136,8 @@ class _Preparation:
         for what, name in given.items():
             if name is not None and name != begun[what]:
                 raise UpgradeStateError(
-                    f"{self.name} is attached already, with {what}={begun[what] or 'nothing'} and not {name}.",
-                    expected="the URL as it was attached; one upgrade of a collection at a time",
+                    f"{self.name} has an upgrade already, with {what}={begun[what] or 'nothing'} and not {name}.",
+                    expected="the URL as the upgrade was started; one upgrade of a collection at a time",
                     to_do="leave it out to go on with that one; or finish or cancel it first.",
                 )
 
@@ -177,7 +178,7 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
         ConfigError: The URL, or a name in it, is wrong.
         DataError: Vectors are sparse, or compared in a way that there is no space for.
         GalleryError: Something rules the collection out, or what is to be made is there already.
-        UpgradeStateError: The collection is attached already, for other models.
+        UpgradeStateError: The collection has an upgrade already, to other models.
         StoreError: The service is out of reach, or refuses.
     """
     place = read_place(url)
@@ -228,7 +229,7 @@ def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> StartPlan:
         gone = f"collection '{after.collection}'"
     moved = [f"set the alias '{record.alias}' to '{{}}'"] * bool(record.alias)
     steps = {
-        "start": (f"make the {made}", f"note the attachment in the ledger '{place.ledger}'"),
+        "start": (f"make the {made}", f"note the upgrade in the ledger '{place.ledger}'"),
         "backfill": ("read both sides, and write what the new one lacks",),
         "index": ("let the service index the new vectors",),
         "swap": ("move the pointer in the ledger", *(one.format(after.collection) for one in moved)),

@@ -577,7 +577,7 @@ def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
     ]
     if changed:
         raise GalleryError(
-            f"The table {record.table.schema}.{record.table.name} was changed while it was attached: "
+            f"The table {record.table.schema}.{record.table.name} was changed during its upgrade: "
             f"{'; '.join(changed)}.",
             to_do="change them back; or `limpet upgrade cancel --force`, which removes what was added, whatever is "
             "left of the table.",
@@ -588,7 +588,7 @@ def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
         raise GalleryError(
             f"The comment on {record.table.schema}.{record.table.name}.{edited}, by which the table is known, is gone.",
             expected=f"{marking(record, layout.relation, edited)};",
-            to_do="run that, if it is the table that was attached.",
+            to_do="run that, if it is the table whose upgrade was started.",
             intact="Nothing was changed.",
         )
     return layout

@@ -208,7 +208,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
             raise LastingStoreError(
                 f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
                 expected=f"GRANT {owner} TO {role};",
-                to_do="let an administrator run this, or attach as that role.",
+                to_do="let an administrator run this, or start the upgrade as that role.",
                 intact="Nothing was changed.",
             )
         self.check_format(f"The schema {SCHEMA}")
@@ -237,7 +237,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
         if there:
             raise GalleryError(
                 f"The database has a schema {SCHEMA} without the tables of a ledger.",
-                expected="no schema of that name before the first table is attached",
+                expected="no schema of that name before the first upgrade is started",
                 to_do=f"look what is in it, then run DROP SCHEMA {SCHEMA}.",
                 intact="Nothing was changed.",
             )

@@ -97,7 +97,7 @@ class TableTexts(_TableRows):
         """
         if not self._record.table.texts:
             raise ConfigError(
-                "No column of texts was named when the table was attached.",
+                "No column of texts was named when the upgrade was started.",
                 to_do="cancel, and start with &text=COLUMN in the URL; or give vectors as files.",
             )
         found = self._select(ids)

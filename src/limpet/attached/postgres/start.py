@@ -134,7 +134,7 @@ class Preparation:
             )
         if self.refusals:
             raise GalleryError(
-                f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
+                f"{self.table.schema}.{self.table.name} cannot be upgraded in place: {'; '.join(self.refusals)}.",
                 to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}.",
                 intact="Nothing was changed.",
             )
@@ -262,14 +262,14 @@ def known(session: Session, address: TableAddress, old: UpgradeModel, new: Upgra
                                       ("id", address.key, entry.record.table.key)):  # fmt: skip
                 if said and sorted(said) != sorted(column.name for column in there):
                     raise UpgradeStateError(
-                        f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
+                        f"{entry.record.table.schema}.{entry.record.table.name} has an upgrade already, with other "
                         f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
                         to_do="leave them out to go on with it; or finish or cancel it first, and start anew.",
                     )
             if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
                 return entry.id
             raise UpgradeStateError(
-                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
+                f"{entry.record.table.schema}.{entry.record.table.name} has an upgrade already: from {state.old} to "
                 f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
                 to_do="`limpet upgrade status` shows it; finish or cancel it first.",
             )
@@ -294,7 +294,7 @@ def plan(
             there = known(session, address, old, new, shared=mixing is not None)
             if there is not None:
                 raise UpgradeStateError(
-                    "The table is attached already, for these models.",
+                    "The table has an upgrade already, for these models.",
                     expected="one that is not",
                     to_do="`limpet upgrade status` shows where it stands, and what comes next.",
                 )

@@ -387,8 +387,8 @@ def hidden_rows(session: Session, table: AttachedTable) -> list[str]:
     """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
     if not session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
         return []
-    return ["row-level security hides rows of the table from this role, which has to see all: attach as its owner "
-            "(without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
+    return ["row-level security hides rows of the table from this role, which has to see all: start the upgrade as "
+            "its owner (without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
 
 
 def row_types(session: Session, table: AttachedTable) -> list[str]:

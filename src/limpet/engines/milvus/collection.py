@@ -89,7 +89,7 @@ class MilvusEngine:
             hindering.append(f"it has partitions: {', '.join(partitions)}")
         if hindering:
             raise GalleryError(
-                f"The {self.place} cannot be attached: {'; '.join(hindering)}.",
+                f"The {self.place} cannot be upgraded in place: {'; '.join(hindering)}.",
                 to_do="make a gallery of it: `limpet gallery create`.",
                 intact="Nothing was changed.",
             )

@@ -62,7 +62,7 @@ def read_table_address(url: str) -> TableAddress:
     refuse(not known, "A place that is no database.", "postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE")
     source = read_source_address(url)
     plain = replace(source, table=None, roles=replace(source.roles, id=None, vector=None, text=None), options={})
-    refuse(plain != SourceAddress(source.scheme, source.place), "The URL of an attached table says more than that.",
+    refuse(plain != SourceAddress(source.scheme, source.place), "The URL of a table to upgrade says more than that.",
            f"{', '.join(_OWN)}, and what libpq connects with")  # fmt: skip
     source.refuse_unknown(_KNOWN)
     options = dict(source.options)
