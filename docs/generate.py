@@ -47,6 +47,9 @@ MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_
 FOLDERS = {"bench/src/limpet_bench/suites": "reference/included_suites.md"}
 """Pages that links to a whole folder lead to."""
 
+LARGE = 30
+"""With more names, the page of a module is a list of pages, one for every module that the names come from."""
+
 LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?\)")
 TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:#([^)\s]*))?(?: \"(\d+)\")?\)$", re.M)
 
@@ -315,7 +318,7 @@ def method_pages() -> dict[str, str]:
         parts = [
             f"# {name}",
             *told_of["text"],
-            table(["", ""], facts),
+            "\n".join(f"- **{fact}**: {said}" for fact, said in facts),
             *(part for heading, body in chapters.items() if body for part in (f"## {heading}", *body)),
         ]
         made[f"methods/{name}.md"] = linked_papers("\n\n".join(parts) + "\n")
@@ -611,6 +614,17 @@ def python_pages() -> dict[str, str]:
             else:
                 listed.append(f"- `{name}`: see [{described[id(value)]}][]")
         about = summary(importlib.import_module(module).__doc__ or "")
+        if len(entries) > LARGE:
+            parts_of: dict[str, list[str]] = {}
+            for entry in entries:
+                name = entry.rpartition(".")[2]
+                home = str(getattr(getattr(importlib.import_module(module), name), "__module__", ""))
+                inner = home.removeprefix(f"{module}.") if home.startswith(f"{module}.") else "other"
+                parts_of.setdefault(inner.partition(".")[0], []).append(entry)
+                listed.append(f"- [`{name}`][{entry.removeprefix('::: ')}]")
+            for part, ours in parts_of.items():
+                pages[f"reference/python/{module}/{part}.md"] = "\n\n".join([f"# {module}: {part}", *ours]) + "\n"
+            entries = []
         parts = [f"# {module}", about, "\n".join(listed), *entries]
         pages[f"reference/python/{module}.md"] = "\n\n".join(filter(None, parts)) + "\n"
     return pages
