@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
@@ -21,11 +21,8 @@ from pydantic_core import PydanticSerializationError
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, unknown_name
 from limpet.support import documents
-from limpet.support.reporting import report_of
+from limpet.support.reporting import Charted
 from limpet.version import __version__
-
-if TYPE_CHECKING:
-    from altair import LayerChart
 
 __all__ = ["Defined", "Disagreement", "Finite", "Part", "Results"]
 
@@ -97,7 +94,7 @@ def packages() -> dict[str, str]:
     return versions
 
 
-class Results(Part):
+class Results(Charted, Part):
     """Results of one kind, as results.json holds them.
 
     Subclasses set `KIND`, what the file says under "kind" (None: it says nothing), `VERSION`, the version of its
@@ -197,18 +194,6 @@ class Results(Part):
         except ValueError as error:
             raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected=f"a {cls.FILE}") from error
         return cls.parse(document, f"'{file}'")
-
-    def to_markdown(self) -> str:
-        """Return what these results say and their tables in Markdown, for papers, READMEs and pull requests."""
-        return report_of(type(self)).markdown(self)
-
-    def plot(self) -> LayerChart:
-        """Return the chief chart of such results, for notebooks; its `save` writes .html, .svg, .png and .pdf.
-
-        Raises:
-            ConfigError: Altair is missing, or nothing was measured that could be drawn.
-        """
-        return report_of(type(self)).plot(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write the file of such results into a folder, wholly or not at all, and return its path.

@@ -56,6 +56,14 @@ def test_every_candidate_is_measured_on_items_that_it_was_not_fitted_on(sets, fo
     assert found.comparison.candidates[1].cross == alone.cross
 
 
+def test_what_was_found_shows_itself_in_a_notebook(found) -> None:
+    assert repr(found).startswith(f"<Adapted> {found.summary().splitlines()[0]}\n")
+    rows = found.to_arrow().to_pylist()
+    scores = {one.name: one.cross.mean for one in found.comparison.candidates}
+    assert {row["candidate"]: row["cross"] for row in rows} == scores and rows[0]["cross"] == max(scores.values())
+    assert "<td>ridge</td>" in found._repr_html_() and found.plot().to_dict() is not None
+
+
 def test_what_is_followed_is_what_is_recommended(found) -> None:
     name = found.recommendation.candidate
     assert found.recommendation.action == "adapt" and name == found.comparison.best.name == found.followed

@@ -41,6 +41,30 @@ def test_every_kind_says_its_headline_and_has_tables_that_can_be_read(name: str)
     assert tables_of(text) or name == "evaluation-unlabelled", "without labels there are no scores"
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_shows_itself_in_a_notebook(name: str) -> None:
+    results = KINDS[name].load(DOCUMENTS / f"{name}.json")
+    headline, *others = results.summary().splitlines()
+    assert headline == plain_text(headline_of(results)) and others
+    assert repr(results).startswith(f"<{type(results).__name__}> {headline}\n") and "None" not in repr(results)
+    assert results._repr_html_().count("<tr>") > 1
+    assert results.to_arrow().num_rows > 0 or name == "evaluation-unlabelled"
+
+
+def test_one_evaluation_shows_itself_as_results_of_it_do() -> None:
+    results = KINDS["evaluation"].load(DOCUMENTS / "evaluation.json")
+    assert isinstance(results, EvaluationResults)
+    alone = results.evaluations["p2s"]
+    assert alone.summary().splitlines()[1:] == [plain_text(one) for one in evaluation.finding("", alone).lines]
+    rows = alone.to_arrow().to_pylist()
+    assert [row["metric"] for row in rows] == list(alone.self_old or {})
+    assert [(row["cross"], row["gain_low"]) for row in rows] == [
+        (alone.score("cross", metric), (alone.gain_interval(metric) or (None,))[0]) for metric in alone.self_old or {}
+    ]
+    assert {row["verdict"] for row in rows} == {alone.verdict} and alone.plot().to_dict() is not None
+    assert len({row["model"] for row in results.to_arrow().to_pylist()}) == len(results.evaluations)
+
+
 def read(name: str) -> tuple[object, Tables]:
     results = KINDS[name].load(DOCUMENTS / f"{name}.json")
     return results, tables_of(results.to_markdown())

@@ -26,6 +26,7 @@ from limpet.evaluation.uncertainty import Uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves
 from limpet.results import Data, Disagreement, ModelIdentity, Number, NumberInterval, Part, Results
 from limpet.support.ranges import Count
+from limpet.support.reporting import Charted
 
 if TYPE_CHECKING:
     from limpet.evaluation.protocols.base import Protocol
@@ -137,7 +138,7 @@ class TrainedItems(Part):
     gallery: Count
 
 
-class Evaluation(Part):
+class Evaluation(Charted, Part):
     """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
 
     Whatever is not defined is None, such as P_comp without an independent model.

@@ -49,6 +49,7 @@ from limpet.linking.two_stage import TwoStage, two_stage
 from limpet.methods import build_method
 from limpet.models.specs import EncoderSpec
 from limpet.support.extras import installed, installing, needing, require
+from limpet.support.reporting import Charted
 from limpet.support.wording import whole_percent
 from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
 
@@ -171,8 +172,8 @@ class Choice:
         return build_adapter(name, {**self.adapter_options.get(name, {}), "direction": direction})
 
 
-@dataclass(frozen=True)
-class Adapted:
+@dataclass(frozen=True, repr=False)
+class Adapted(Charted):
     """What was found between two models.
 
     Args:

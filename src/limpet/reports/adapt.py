@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpet.evaluation.intervals import FEW
 from limpet.linking.recommend import Action, place
@@ -15,9 +15,10 @@ from limpet.reports.plots.style import KINDS
 from limpet.reports.plots.swatches import kind_swatch
 from limpet.reports.readings import REFERENCES, thresholds
 from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first_hits, with_interval
-from limpet.support.wording import listed, metric_name
+from limpet.support.wording import listed, metric_name, model_name
 
 if TYPE_CHECKING:
+    from limpet.linking.adapt import Adapted
     from limpet.linking.compare import CandidateScores, Effect, LearningCurve
     from limpet.linking.results import AdaptResults, ScoreMapRecord
 
@@ -285,13 +286,72 @@ def threshold_rows(score_map: ScoreMapRecord) -> Table:
     ]
 
 
+def results_of(adapted: Adapted) -> AdaptResults:
+    """Return what was found between two models as results, whose names are those of their fingerprints."""
+    from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
+
+    fitted, directions = adapted.score_map, {one.direction for one in adapted.comparison.candidates if one.direction}
+    old, new = (model_name(side.fingerprint) for side in (adapted.held_out.old, adapted.held_out.new))
+    return AdaptResults.gather(
+        adapted.held_out,
+        adapted.comparison,
+        adapted.recommendation,
+        title=f"Can {new} search what {old} embedded?",
+        names=Names("items", old, new),
+        direction=directions.pop() if len(directions) == 1 else "both",
+        pair_sentences=adapted.sentences,
+        suspects=adapted.suspects,
+        curve=adapted.curve,
+        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        two_stage=adapted.two_stage,
+    )
+
+
+def adapt_words(results: AdaptResults) -> list[str]:
+    """Return what is said of adapters and heads, a line each."""
+    return [adapt_finding(results).headline, *adapt_finding(results).lines]
+
+
+def adapt_records(results: AdaptResults) -> list[dict[str, Any]]:
+    """Return what every candidate scores, the best first."""
+    return [
+        {
+            "candidate": one.name,
+            "kind": one.kind,
+            "direction": one.direction,
+            "metric": results.protocol.metric,
+            **{
+                column: None if effect is None else value(effect)
+                for name in ("cross", "cross_minus_self_old", "self_new_minus_cross")
+                for effect in [getattr(one, name)]
+                for column, value in _columns(name)
+            },
+            "recovered": one.recovered,
+            "seconds": one.seconds,
+            "failed": one.failed,
+        }
+        for one in results.by_score()
+    ]
+
+
+def _columns(name: str) -> list[tuple[str, Callable[[Effect], float]]]:
+    return [
+        (name, lambda effect: effect.mean),
+        (f"{name}_low", lambda effect: effect.interval[0]),
+        (f"{name}_high", lambda effect: effect.interval[1]),
+    ]
+
+
+def adapt_finding(results: AdaptResults) -> Finding:
+    """Return what is said of adapters and heads."""
+    agreement = [] if results.answered else [AGREEMENT_NOTE]
+    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, two_stage_finding(results)]
+    return Finding(adapt_headline(results), tuple(filter(None, told)))
+
+
 def adapt_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
     curve, score_map = results.learning_curve, results.score_map
-    agreement = [] if results.answered else [AGREEMENT_NOTE]
-    told = [*results.recommendation.sentences, *results.data.sentences, *agreement]
-    told.append(two_stage_finding(results))
-    finding = Finding(adapt_headline(results), tuple(filter(None, told)))
     tables = {"Candidates": adapt_table(results)}
     if (two_stage := two_stage_rows(results)) is not None:
         tables["Two-stage search"] = two_stage
@@ -299,4 +359,4 @@ def adapt_markdown(results: AdaptResults) -> str:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
     if score_map:
         tables["Thresholds"] = threshold_rows(score_map)
-    return markdown_of(results.title, [finding], tables, failures(results))
+    return markdown_of(results.title, [adapt_finding(results)], tables, failures(results))

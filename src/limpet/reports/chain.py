@@ -359,6 +359,29 @@ def _array(rows: Any) -> Any:
     return np.array(rows, dtype=np.float64)
 
 
+def chain_words(results: ChainResults) -> list[str]:
+    """Return what is said of a chain, a line each."""
+    return [chain_finding(results).headline, *chain_finding(results).lines]
+
+
+def chain_records(results: ChainResults) -> list[dict[str, Any]]:
+    """Return what every newer model scores on every older gallery."""
+    return [
+        {
+            "new": pair.new,
+            "old": pair.old,
+            "metric": results.metric,
+            "self_old": pair.self_old,
+            "cross": pair.cross,
+            "gain": pair.gain,
+            "gain_low": pair.interval[0],
+            "gain_high": pair.interval[1],
+            "verdict": pair.verdict,
+        }
+        for pair in results.pairs
+    ]
+
+
 def chain_markdown(results: ChainResults) -> str:
     """Return what is said of a chain and its tables in Markdown."""
     tables = {f"{metric_name(results.metric)} of every model on every gallery": matrix_table(results)}

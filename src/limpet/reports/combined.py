@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpet.reports.formats import MISSING, interval, level, score, signed
 from limpet.reports.markdown import Table, markdown_of
@@ -139,6 +139,26 @@ def _hundredths(share: float) -> str:
     '50.48'
     """
     return f"{100 * share:.2f}"
+
+
+def combined_words(results: CombinationResults) -> list[str]:
+    """Return what is said of several test sets, a line each."""
+    sets = [f"{one.name}: {one.headline}. {one.sentences[0]}" for one in set_findings(results)]
+    return [combined_headline(results), *sets, *combined_notes(results)]
+
+
+def combined_records(results: CombinationResults) -> list[dict[str, Any]]:
+    """Return what the upgrade scores on every test set."""
+    return [
+        {
+            "set": name,
+            **found.model_dump(include={"metric", "self_old", "cross", "self_new", "self_independent", "verdict"}),
+            "gain": found.gain,
+            "gain_low": found.interval[0],
+            "gain_high": found.interval[1],
+        }
+        for name, found in results.sets.items()
+    ]
 
 
 def combined_markdown(results: CombinationResults) -> str:

@@ -49,7 +49,8 @@ from limpet.reports.words import (
     tie_notes,
     worse_places,
 )
-from limpet.support.wording import INDEPENDENT, listed, metric_name
+from limpet.results import Data
+from limpet.support.wording import INDEPENDENT, listed, metric_name, model_name
 
 if TYPE_CHECKING:
     from limpet.data.item_facts import FactsOf
@@ -720,6 +721,54 @@ def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) 
     """Return whose examples are seen at first: those of a compatible model where there is one."""
     compatible = (name for name in examples if evaluations[name].verdict == "compatible")
     return next(compatible, next(iter(examples), None))
+
+
+def results_of(record: Evaluation) -> EvaluationResults:
+    """Return results of one evaluation, whose new model is called as its fingerprint says."""
+    new = record.fingerprints["new"]
+    return EvaluationResults.of(
+        title="An upgrade of an embedding model",
+        data=Data(name="", description="", numbers={}),
+        models={},
+        evaluations={"new" if new is None else model_name(new.fingerprint): record},
+    )
+
+
+def evaluation_words(results: EvaluationResults) -> list[str]:
+    """Return what is said of the results, a line each."""
+    findings = [finding(name, record) for name, record in results.evaluations.items()]
+    if len(findings) == 1:
+        lines = findings[0].lines
+    else:
+        lines = [f"{one.name}: {one.headline}. {line}" for one in findings for line in one.lines[:1]]
+    return [headline(results), *lines]
+
+
+def evaluation_table(results: EvaluationResults) -> Table:
+    """Return the chief table: scores, or how alike old and new rankings are where nothing could be judged."""
+    if any(record.scored for record in results.evaluations.values()):
+        return summary_rows(results)
+    agreement = next(iter(agreements(results.evaluations).values()), None)
+    return ([], []) if agreement is None else agreement_rows(agreement)
+
+
+def evaluation_records(results: EvaluationResults) -> list[dict[str, Any]]:
+    """Return every score of every new model, a row for each metric."""
+    return [
+        {
+            "model": name,
+            "metric": metric,
+            **{system: record.score(system, metric) for system in SYSTEMS},
+            "gain": record.gain(metric),
+            **dict(zip(("gain_low", "gain_high"), record.gain_interval(metric) or (None, None), strict=True)),
+            "p_value": record.chance(metric),
+            "p_up": record.p("p_up", metric=metric),
+            "p_comp": record.p("p_comp", metric=metric),
+            "verdict": record.verdict,
+        }
+        for name, record in results.evaluations.items()
+        for metric in record.self_old or {}
+    ]
 
 
 def evaluation_markdown(results: EvaluationResults) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpet.reports.formats import MISSING, percent_of, score, signed
 from limpet.reports.markdown import Table, markdown_of
@@ -378,6 +378,20 @@ def rollback_rows(results: Rehearsal) -> Table:
         [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
     ]
     return ["old queries", "before the swap", "after the rollback"], rows
+
+
+def rehearsal_words(results: Rehearsal) -> list[str]:
+    """Return what is said of a rehearsal, a line each."""
+    return [_finding(results).headline, *_finding(results).lines]
+
+
+def rehearsal_records(results: Rehearsal) -> list[dict[str, Any]]:
+    """Return what new queries find in every order, at every share of the items that had a new vector."""
+    return [
+        {"order": name, "share": share, **{metric: values[place] for metric, values in curve.values.items()}}
+        for name, curve in results.curves.items()
+        for place, share in enumerate(curve.shares)
+    ]
 
 
 def rehearsal_markdown(results: Rehearsal) -> str:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from limpet.support.ranges import Count, Fraction, NonNegative, PositiveInt, Seed, Share, checked
     from limpet.support.reporting import Report, register_loader, register_report
     from limpet.support.source_code import Standing, combined, digest_of, put_beside, standing, version_of
-    from limpet.support.wording import counted, duration, listed, metric_name
+    from limpet.support.wording import aligned, counted, duration, listed, metric_name
 
 __all__ = [
     "Count", "DataOnDevice", "Fraction", "NonNegative", "PositiveInt", "Report", "Seed", "Share", "Standing",
-    "bound", "checked", "combined", "counted", "digest_of", "duration", "listed", "metric_name", "needing",
+    "aligned", "bound", "checked", "combined", "counted", "digest_of", "duration", "listed", "metric_name", "needing",
     "on_the_hub", "option_types", "parsed_json", "put_beside", "read_json", "read_text", "register_loader",
     "register_report", "standing", "version_of", "whole_folder",
 ]  # fmt: skip

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from limpet.support.wording import aligned
+
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
     from altair import LayerChart
 
 
@@ -16,11 +21,90 @@ class Report:
 
     Args:
         markdown: Returns what the results say and their tables in Markdown.
-        plot: Returns their chief chart.
+        words: Returns what they say, a line for each sentence or two, the headline first.
+        table: Returns the columns and the rows of their chief table, written for people.
+        records: Returns the rows of that table by column, numbers unrounded.
+        plot: Returns their chief chart; None where they have none.
     """
 
     markdown: Callable[[Any], str]
-    plot: Callable[[Any], LayerChart]
+    words: Callable[[Any], Sequence[str]]
+    table: Callable[[Any], tuple[Sequence[str], Sequence[Sequence[str]]]]
+    records: Callable[[Any], Sequence[Mapping[str, Any]]]
+    plot: Callable[[Any], LayerChart] | None = None
+
+    def of(self, convert: Callable[[Any], Any]) -> Report:
+        """Return the report of whatever a function turns into results of this kind."""
+        markdown, words, table, records, plot = self.markdown, self.words, self.table, self.records, self.plot
+        return Report(
+            lambda given: markdown(convert(given)),
+            lambda given: words(convert(given)),
+            lambda given: table(convert(given)),
+            lambda given: records(convert(given)),
+            plot and (lambda given: plot(convert(given))),
+        )
+
+
+class Reported:
+    """What results offer in notebooks and scripts; a report of their class is registered for it."""
+
+    def summary(self) -> str:
+        """Return what the results say in words: the headline, and a line for each further thing."""
+        return "\n".join(report_of(type(self)).words(self))
+
+    def to_markdown(self) -> str:
+        """Return what the results say and their tables in Markdown, for papers, READMEs and pull requests."""
+        return report_of(type(self)).markdown(self)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the chief numbers of the results, unrounded, as a pyarrow.Table."""
+        import pyarrow as pa
+
+        records = report_of(type(self)).records(self)
+        columns = dict.fromkeys(column for record in records for column in record)
+        return pa.table({column: [record.get(column) for record in records] for column in columns})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_arrow` as a pandas.DataFrame; pandas has to be installed."""
+        return self.to_arrow().to_pandas()
+
+    def __repr__(self) -> str:
+        try:
+            report = report_of(type(self))
+        except LookupError:
+            return super().__repr__()
+        columns, rows = report.table(self)
+        if len(rows) == 1:
+            columns, *rows = zip(columns, *rows, strict=True)
+        return "\n".join(
+            [f"<{type(self).__name__}> {report.words(self)[0]}", *(aligned(columns, rows) if rows else [])]
+        )
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        report = report_of(type(self))
+        headline, *others = map(escape, report.words(self))
+        columns, cells = report.table(self)
+        rows = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in columns)}</tr>"]
+        rows += [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells]
+        return f"<p><b>{headline}</b></p><table>{''.join(rows)}</table><p>{'<br>'.join(others)}</p>"
+
+
+class Charted(Reported):
+    """Results that have a chart."""
+
+    def plot(self) -> LayerChart:
+        """Return the chief chart of such results, for notebooks; its `save` writes .html, .svg, .png and .pdf.
+
+        Raises:
+            ConfigError: Altair is missing, or nothing was measured that could be drawn.
+        """
+        plot = report_of(type(self)).plot
+        if plot is None:
+            raise LookupError(f"No chart is registered for {type(self).__name__}.")
+        return plot(self)
 
 
 _reports: dict[type, Report] = {}

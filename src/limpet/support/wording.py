@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 INDEPENDENT = (
     "of images by `limpet train --method independent`, of texts by `limpet fine-tune --method independent`; of a "
@@ -73,6 +73,33 @@ def duration(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / unit:.{int(seconds < 10 * unit)}f} {name}"
     return f"{seconds / 86_400:.1f} days"
+
+
+def model_name(fingerprint: str) -> str:
+    """Return what to call a model to people: what it was declared as, or the beginning of its fingerprint.
+
+    >>> model_name("declared:v1"), model_name("release:" + 64 * "0")
+    ('v1', 'release:00000000')
+    """
+    kind, _, name = fingerprint.partition(":")
+    return name if kind == "declared" else f"{kind}:{name[:8]}"
+
+
+def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write a table as lines of equal columns, the first to the left and others to the right.
+
+    >>> aligned(["model", "mAP"], [["a", "0.413"]])
+    ['model    mAP', 'a      0.413']
+    """
+    lines = [columns, *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def listed(names: Sequence[str]) -> str:

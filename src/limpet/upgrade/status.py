@@ -10,6 +10,7 @@ from typing import Literal
 from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import without_secrets
+from limpet.support.reporting import Reported
 from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
 
@@ -86,8 +87,8 @@ class ApplicationFacts:
     queries: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class UpgradeStatus:
+@dataclass(frozen=True, repr=False)
+class UpgradeStatus(Reported):
     """Where an upgrade stands, as read in one moment.
 
     Args:

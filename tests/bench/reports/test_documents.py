@@ -58,6 +58,13 @@ def test_markdown_says_the_headline_and_has_tables_that_can_be_read(name: str) -
     assert in_markdown(plain_text(headline)) in text
     assert "None" not in text and "\N{NO-BREAK SPACE}" not in text
     assert tables_of(text)
+    assert results.summary().startswith(plain_text(headline)) and repr(results).count("\n") > 1
+    runs = (
+        len(results.rows)
+        if isinstance(results, Leaderboard)
+        else sum(len(one.sessions) for one in results.learners.values())
+    )
+    assert results.to_arrow().num_rows == runs
 
 
 def test_tables_of_learners_hold_their_numbers() -> None:

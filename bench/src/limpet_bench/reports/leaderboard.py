@@ -13,7 +13,7 @@ from limpet.reports.markdown import Table, in_markdown
 from limpet.reports.page import drawn_both, page_template, plain, write_page
 from limpet.reports.plots.rendering import svg
 from limpet.reports.words import Finding, first_hit_cell
-from limpet.support import duration
+from limpet.support import aligned, duration
 from limpet_bench.figure_values import NumberTable
 from limpet_bench.reports.charts.pareto import numbered, pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots
@@ -279,10 +279,9 @@ def leaderboard_markdown(results: Leaderboard) -> str:
     The best are bold; every failure has its line.
     """
     metric = metric_names(results)
-    said = (headline(results), *sentences(results), *(f"Failed: {one}" for one in _failure_lines(results)))
     parts = [
         f"# {in_markdown(results.title)}\n",
-        *(f"{in_markdown(one)}\n" for one in said),
+        *(f"{in_markdown(one)}\n" for one in leaderboard_words(results)),
     ]
     parts += [f"`{results.command}` took {duration(results.wall_seconds)}. {in_markdown(results.machine)}.\n"]
     parts += [f"Means over cells, in {metric}:\n\n" + _markdown(summary(results))]
@@ -406,13 +405,24 @@ def _mean_lines(results: Leaderboard, names: Iterable[str]) -> Iterator[dict[str
             }
 
 
+def leaderboard_words(results: Leaderboard) -> list[str]:
+    """Return what is said of a leaderboard, a line each."""
+    told = [headline(results), *sentences(results), *(f"Failed: {one}" for one in _failure_lines(results))]
+    return [plain_text(line) for line in told]
+
+
+def leaderboard_records(results: Leaderboard) -> list[dict[str, Any]]:
+    """Return what every run scores."""
+    return [{name: one[name] for name in one if name != "line"} for one in _run_lines(results, results.board.measures)]
+
+
 def leaderboard_text(results: Leaderboard) -> str:
     """Return the leaderboard for a terminal: the headline, the table, what it tells apart and every failure."""
-    lines = [results.title, headline(results), "", *_aligned(*leaderboard_table(results)), ""]
+    lines = [results.title, headline(results), "", *aligned(*leaderboard_table(results)), ""]
     lines += [plain_text(told) for told in (*sentences(results), *footnotes(results))]
     for found in over_sets(results):
         rows = [[row[0], *map(plain_text, row[1:])] for row in found.numbers.rows]
-        lines += ["", f"{_over(found)}:", *_aligned(found.numbers.columns, rows)]
+        lines += ["", f"{_over(found)}:", *aligned(found.numbers.columns, rows)]
     drawn = figure_lines(results)
     lines += ["", "Figures:", *(f"  {one}" for one in drawn)] if drawn else []
     failed = _failure_lines(results)
@@ -424,18 +434,6 @@ def _failure_lines(results: Leaderboard) -> list[str]:
     """Return a line for every run that failed."""
     return [
         f"{run.label}, {data_name(run)}, {run.scenario}, seed {run.seed}: {run.failure}" for run in results.failures
-    ]
-
-
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [columns, *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
     ]
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from limpet.support import Report, needing, register_report
 from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.reports.leaderboard import leaderboard_markdown
-from limpet_bench.reports.sessions import sessions_markdown
+from limpet_bench.reports.leaderboard import leaderboard_markdown, leaderboard_records, leaderboard_words
+from limpet_bench.reports.leaderboard_tables import leaderboard_table
+from limpet_bench.reports.sessions import sessions_markdown, sessions_records, sessions_table, sessions_words
 from limpet_bench.sessions.results import SessionsResults
 
 if TYPE_CHECKING:
@@ -25,5 +26,7 @@ def chart_of(results: Leaderboard | SessionsResults) -> alt.LayerChart:
     return chief_chart(results)
 
 
-register_report(Leaderboard, Report(leaderboard_markdown, chart_of))
-register_report(SessionsResults, Report(sessions_markdown, chart_of))
+register_report(
+    Leaderboard, Report(leaderboard_markdown, leaderboard_words, leaderboard_table, leaderboard_records, chart_of)
+)
+register_report(SessionsResults, Report(sessions_markdown, sessions_words, sessions_table, sessions_records, chart_of))

@@ -384,6 +384,28 @@ def age_rows(learner: LearnerResults) -> Table:
     return columns, [[str(number), *map(score, row)] for number, row in enumerate(found, start=1)]
 
 
+def sessions_words(results: SessionsResults) -> list[str]:
+    """Return what is said of learners compared in sessions, a line each."""
+    position = standing(results)
+    found = sessions_findings(position)
+    return [sessions_headline(position), *(f"{one.headline}: {line}" for one in found for line in one.lines)]
+
+
+def sessions_records(results: SessionsResults) -> list[dict[str, Any]]:
+    """Return what every session of every learner came to."""
+    return [
+        {
+            "learner": name,
+            "session": number,
+            **{f"recall@{k}": value for k, value in session.recall.items()},
+            **session.model_dump(include={"queries", "gallery_rows", "embedded_rows", "replayed", "trained_images"}),
+            "seconds": session.seconds.total,
+        }
+        for name, learner in results.best_first().items()
+        for number, session in enumerate(learner.sessions, 1)
+    ]
+
+
 def sessions_markdown(results: SessionsResults) -> str:
     """Return what is said of learners compared in sessions and their tables in Markdown."""
     position = standing(results)
