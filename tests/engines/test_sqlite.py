@@ -122,7 +122,7 @@ def test_many_ids_are_found_whatever_is_in_them(database: SqliteDatabase) -> Non
     ids = ["it's", 'a"b', "ü", "[1]", "\\", "\n", *map(str, range(5000))]
     with database.transaction():
         database.execute_many("INSERT INTO items VALUES (?)", ([identifier] for identifier in ids))
-    clause, value = database.among("id", [*ids[:100], "missing"])
+    clause, value = database.dialect.among("id", [*ids[:100], "missing"])
     assert {row[0] for row in database.execute(f"SELECT id FROM items WHERE {clause}", [value])} == set(ids[:100])
 
 
