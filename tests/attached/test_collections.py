@@ -380,7 +380,7 @@ def test_collections_of_one_name_in_two_databases_are_two(tmp_path: Path) -> Non
     two.write(1, "second", "old")
     with one.start() as it:
         it.declare_writes("new", one.source("new", it))
-    with pytest.raises(GalleryError, match="no attachment"):
+    with pytest.raises(GalleryError, match="no upgrade of"):
         current(two.url)
     with two.start() as it:
         assert it.number == 2 and it.state.writes == "old"

@@ -188,7 +188,7 @@ def heard(capsys: Any) -> str:
 
 def asks_for_it(gallery: Gallery, capsys: Any) -> bool:
     """Say whether `status` names the command among what to type next."""
-    assert main(["gallery", "status", gallery.store.url]) == 0
+    assert main(["upgrade", "status", gallery.store.url]) == 0
     return f"limpet gallery calibrate {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
 
 
@@ -201,7 +201,7 @@ def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes,
         assert not asks_for_it(gallery, capsys)
     file = storage.save(NEW, tmp_path / "new.safetensors")
     assert main(["upgrade", "backfill", url, "--model", str(file), "--budget", "11"]) == 0
-    assert "The same command continues. Next, to compare hits of old and new vectors" in heard(capsys)
+    assert "Next, to compare hits of old and new vectors" in heard(capsys)
     with Gallery.open(url) as gallery:
         assert asks_for_it(gallery, capsys)
     assert main(["gallery", "calibrate", url]) == 0
