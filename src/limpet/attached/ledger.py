@@ -23,11 +23,11 @@ _TABLES = (
 )
 _STATE = TypeAdapter(AttachmentState)
 
-Record = TypeVar("Record")
+AttachmentRecord = TypeVar("AttachmentRecord")
 
 
 @dataclass(frozen=True)
-class AttachmentEntry(Generic[Record]):
+class AttachmentEntry(Generic[AttachmentRecord]):
     """An attachment as the ledger has it.
 
     Args:
@@ -38,19 +38,19 @@ class AttachmentEntry(Generic[Record]):
     """
 
     id: int
-    record: Record
+    record: AttachmentRecord
     state: AttachmentState
     started: datetime
 
 
-class AttachmentLedger(Generic[Record]):
+class AttachmentLedger(Generic[AttachmentRecord]):
     """The part of a ledger that does not depend on what is attached; every call belongs into a transaction.
 
     Args:
         database: Which keeps it.
     """
 
-    records: TypeAdapter[Record]
+    records: TypeAdapter[AttachmentRecord]
     """Reads records."""
     prefix: str
     """What the names of its tables begin with, such as that of a schema."""
@@ -94,7 +94,7 @@ class AttachmentLedger(Generic[Record]):
         """Keep others from adding attachments during this transaction: only who may write into the ledger can."""
         self.database.execute(f"SELECT version FROM {self.prefix}format{self.database.dialect.lock}")
 
-    def read(self, row: Sequence[Any]) -> AttachmentEntry[Record]:
+    def read(self, row: Sequence[Any]) -> AttachmentEntry[AttachmentRecord]:
         """Return an attachment of its columns id, record, state and started."""
         number, record, state, started = row
         return AttachmentEntry(
@@ -102,7 +102,7 @@ class AttachmentLedger(Generic[Record]):
             datetime.fromtimestamp(started, UTC),
         )  # fmt: skip
 
-    def add(self, record: Record, event: AttachmentEvent, **further: tuple[str, Any]) -> int:
+    def add(self, record: AttachmentRecord, event: AttachmentEvent, **further: tuple[str, Any]) -> int:
         """Add an attachment, and return its number; `lock` comes first.
 
         Args:
@@ -121,7 +121,7 @@ class AttachmentLedger(Generic[Record]):
         self.note(int(number), event)
         return int(number)
 
-    def apply(self, entry: AttachmentEntry[Record], event: AttachmentEvent) -> AttachmentState:
+    def apply(self, entry: AttachmentEntry[AttachmentRecord], event: AttachmentEvent) -> AttachmentState:
         """Apply an event to the state that an attachment has in this transaction, and write both down.
 
         Raises:
