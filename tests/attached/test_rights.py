@@ -212,6 +212,40 @@ def test_nobody_hides_writes_by_a_setting(laid_out: PostgresAttachment, people: 
         assert shop.marks() == {0: "new before", 1: "old"}
 
 
+@pytest.mark.parametrize("fires", [False, True])
+def test_nobody_hides_writes_behind_the_rights_of_somebody_else(
+    fires: bool, how: dict[str, Any], people: People
+) -> None:
+    """A setting is the session's: it counts only where the session itself may write into the ledger."""
+    shop = people.shop
+    shop.fill(4)
+    people.own()
+    shop.execute(
+        "CREATE FUNCTION shop.write(vector) RETURNS void LANGUAGE sql SECURITY DEFINER AS "
+        "$$UPDATE shop.items SET emb = $1 WHERE id = 0$$; "
+        "CREATE TABLE shop.asked (id bigint); "
+        "CREATE FUNCTION shop.ask() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS "
+        "$$BEGIN UPDATE shop.items SET title = 'asked' WHERE id = NEW.id; RETURN NULL; END$$; "
+        "CREATE TRIGGER ask AFTER INSERT ON shop.asked FOR EACH ROW EXECUTE FUNCTION shop.ask(); "
+        "CREATE VIEW shop.titles AS SELECT id, title FROM shop.items; "
+        "CREATE VIEW shop.asks AS SELECT id FROM shop.asked; "
+        "CREATE RULE asks AS ON INSERT TO shop.asks DO INSTEAD "
+        "UPDATE shop.items SET title = 'ruled' WHERE id = NEW.id; "
+        f"GRANT SELECT, UPDATE ON shop.titles TO {people.renames}; "
+        f"GRANT INSERT ON shop.asked, shop.asks TO {people.renames}; "
+        f"GRANT EXECUTE ON FUNCTION shop.write TO {people.renames}"
+    )
+    with shop.start(fire_triggers=fires, **how) as it:
+        it.backfill(source(it))
+        people.send(people.renames, "SET limpet.filling = 'on'",
+                    f"SELECT shop.write('{written('old', 'another')}')",
+                    "INSERT INTO shop.asked VALUES (1)", "UPDATE shop.titles SET title = 'viewed' WHERE id = 2",
+                    "INSERT INTO shop.asks VALUES (3)")  # fmt: skip
+        assert it.status().lacking["new"] == 4
+        it.backfill(source(it))
+        assert it.status().lacking["new"] == 0
+
+
 @pytest.mark.parametrize("laid_out", [name for name in LAYOUTS if "partitions" in name], indirect=True)
 def test_partitions_are_made_by_the_owner_of_the_table(laid_out: PostgresAttachment, people: People) -> None:
     people.send(people.owner, "CREATE TABLE shop.items_c PARTITION OF shop.items FOR VALUES IN ('c')",

@@ -41,9 +41,11 @@ from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import WRITTEN_OUT, literal, quoted
 from limpet.engines.sides import OTHER, SIDES
 
-_FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too
+_FILLS = (  # anybody may set it, and then call a function that has its owner's rights: it counts where the role that
+    # writes may write into the ledger, and whose session it is may act as that role
     "coalesce(current_setting('limpet.filling', true) = 'on', false) "
     f"AND has_table_privilege('{SCHEMA}.attachments', 'UPDATE')"
+    " AND pg_has_role(session_user, current_user, 'MEMBER')"
 )
 # What triggers of the application write meanwhile, in rows elsewhere, is the application's: the depth of triggers is 0
 # in the condition of the first one, 1 in its function.
@@ -159,11 +161,9 @@ def _triggers(entry: TableEntry, layout: ColumnLayout | OneColumn) -> list[str]:
         "nulled": (f"BEFORE UPDATE OF {own}", f"OLD.{own} IS NULL AND NEW.{own} IS NULL AND (OLD.{mark})[1] <> 0"),
     }
     if not entry.record.fires:
-        kinds |= {
-            what: (when, f"NOT ({_IS_FILL}) AND ({condition})")
-            for what, (when, condition) in kinds.items()
-            if what != "moved"
-        }
+        for what in ("row", "nulled"):  # a text that changes with a fill, by the application's own triggers, is seen
+            when, condition = kinds[what]
+            kinds[what] = when, f"NOT ({_IS_FILL}) AND ({condition})"
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
 
 
@@ -215,7 +215,10 @@ DECLARE
     texts text;
 BEGIN
     {_texts(entry)}
-    {_after_fill(entry, seen)}
+    IF {_FILLS} AND pg_trigger_depth() = 1 THEN
+        {seen}
+        RETURN NEW;
+    END IF;
     IF TG_OP = 'UPDATE' AND (OLD.{mark})[1] = {MOVED} THEN
         IF (NEW.{mark})[1] > 0 THEN  -- it is being moved
             {seen}
@@ -302,16 +305,6 @@ BEGIN
 END
 """
     return _created(entry, body, settings=_settings(entry))
-
-
-def _after_fill(entry: TableEntry, seen: str) -> str:
-    """Return what a fill does instead of marking the row; nothing where triggers are not fired by it."""
-    if not entry.record.fires:
-        return ""
-    return f"""IF {_FILLS} AND pg_trigger_depth() = 1 THEN
-        {seen}
-        RETURN NEW;
-    END IF;"""
 
 
 def _texts(entry: TableEntry) -> str:
@@ -417,7 +410,10 @@ DECLARE
     texts text;
 BEGIN
     {_texts(entry)}
-    {_after_fill(entry, seen)}
+    IF {_FILLS} AND pg_trigger_depth() = 1 THEN
+        {seen}
+        RETURN NEW;
+    END IF;
     IF says <> '' THEN
         writes := CASE says WHEN {literal(state.old)} THEN 'old' WHEN {literal(state.new)} THEN 'new' END;
         IF writes IS NULL THEN
