@@ -101,12 +101,11 @@ def is_attached(url: str) -> bool:
     return of_collections(url) and not Path(url).exists()
 
 
-def previewed(url: str, old: str = "old") -> Upgrade | Unstarted:
+def previewed(url: str) -> Upgrade | Unstarted:
     """Open a live index to plan its upgrade, which need not be started.
 
     Args:
         url: Of a gallery, or of a table or collection.
-        old: What to call the model that made the vectors, where no upgrade says it.
     """
     from limpet.attached.base import NotStartedError
     from limpet.attached.plan import Unstarted
@@ -119,8 +118,8 @@ def previewed(url: str, old: str = "old") -> Upgrade | Unstarted:
     if of_collections(url):
         from limpet.attached.collections.opening import read_place
 
-        return Unstarted(read_place(url).address, old)
-    return Unstarted(read_address(url), old)
+        return Unstarted(read_place(url).address)
+    return Unstarted(read_address(url))
 
 
 def of_collections(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a backfill of an index that an application owns will take, before it starts, or before its upgrade does."""
+"""Plans for indexes that an application owns: of a backfill, or of an upgrade that is not started."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from limpet.upgrade.vector_sources import VectorSource, WithText
 SAMPLE = 256
 """Items that are embedded to measure a source, at most."""
 _NUMBER = np.dtype(np.float32).itemsize
+_OLD = "declared:old"  # the model of existing vectors, which has no name before the start
 
 
 @checked
@@ -72,12 +73,11 @@ class Unstarted:
 
     Args:
         address: Of a table or a collection, as a source.
-        old: What people call the model that made its vectors.
     """
 
-    def __init__(self, address: Address, old: str = "old") -> None:
-        self._old, self._source = f"declared:{old}", open_source(address)
-        self._drawn: dict[tuple[int, int], EmbeddingSet] = {}
+    def __init__(self, address: Address) -> None:
+        self._source = open_source(address)
+        self._drawn: dict[int, EmbeddingSet] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -100,18 +100,18 @@ class Unstarted:
         """The old vectors of a sample, for adapters and heads."""
         return SampledVectors(self.drawn(SAMPLE))
 
-    def drawn(self, size: int, seed: int = 0) -> EmbeddingSet:
+    def drawn(self, size: int) -> EmbeddingSet:
         """Return the old vectors of a random sample of the items."""
-        if (size, seed) not in self._drawn:
-            source = open_source(replace(self._source.address, sample=Sample(size, seed)))
-            self._drawn[size, seed] = embeddings_of(source, fingerprint=self._old, unusable=[])
-        return self._drawn[size, seed]
+        if size not in self._drawn:
+            source = open_source(replace(self._source.address, sample=Sample(size)))
+            self._drawn[size] = embeddings_of(source, fingerprint=_OLD, unusable=[])
+        return self._drawn[size]
 
     def model(self, side: ModelSide) -> UpgradeModel:
         """Return one of the models; of the new one nothing is known yet."""
         if side == "new":
             return UpgradeModel("declared:new", 0)
-        return UpgradeModel(self._old, self.drawn(SAMPLE).space.dim)
+        return UpgradeModel(_OLD, self.drawn(SAMPLE).space.dim)
 
     @checked
     def plan(

@@ -361,7 +361,8 @@ def _array(rows: Any) -> Any:
 
 def chain_words(results: ChainResults) -> list[str]:
     """Return what is said of a chain, a line each."""
-    return [chain_finding(results).headline, *chain_finding(results).lines]
+    found = chain_finding(results)
+    return [found.headline, *found.lines]
 
 
 def chain_records(results: ChainResults) -> list[dict[str, Any]]:

@@ -382,7 +382,8 @@ def rollback_rows(results: Rehearsal) -> Table:
 
 def rehearsal_words(results: Rehearsal) -> list[str]:
     """Return what is said of a rehearsal, a line each."""
-    return [_finding(results).headline, *_finding(results).lines]
+    found = _finding(results)
+    return [found.headline, *found.lines]
 
 
 def rehearsal_records(results: Rehearsal) -> list[dict[str, Any]]:
