@@ -1,6 +1,6 @@
-"""Upgrade an embedding model without re-indexing.
+"""Upgrade the embedding model of a live vector index with zero downtime.
 
-Train a new model whose queries search the gallery the old model embedded, and prove it on your own data.
+Evaluate whether the new model can search the old index, link the two models if it cannot, and migrate the index.
 The names below load on first use, so that ``import limpet`` stays fast.
 """
 

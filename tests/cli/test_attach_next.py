@@ -179,7 +179,9 @@ def test_a_swap_prints_the_whole_rollback(upgrade: Upgrade) -> None:
     upgrade.shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (50, 'a new thing', %s)",
                          [str(np.ones(dim).tolist())])  # fmt: skip
     [command] = re.findall(
-        r"^Next, to go back after rows were written.*?OLD_MODEL stands for.*?: (limpet .*)$", said, re.M
+        r"^Next, to reactivate the old model after rows were written.*?OLD_MODEL stands for.*?: (limpet .*)$",
+        said,
+        re.M,
     )
     code, told = upgrade.type(command.replace("OLD_MODEL", OLD.removeprefix("--model ")))
     assert code == 0, told

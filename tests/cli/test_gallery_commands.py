@@ -410,15 +410,16 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert (started["lacking"], started["gallery"]["found"]) == ({"old": 0, "new": 120}, {"old": 120, "new": 0})
     assert "0 of 120 items have a vector of declared:v2 (0 %)" in run.said
     assert (
-        "Next, to let it search old vectors, if a report of `limpet evaluate` allows: limpet gallery link" in run.said
+        "Next, to let new queries search old vectors, if a report of `limpet evaluate` allows it: limpet gallery link"
+        in run.said
     )
     run("backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2)
-    assert "Next, to make it active: limpet upgrade swap" in run.said
+    assert "Next, to activate the new model: limpet upgrade swap" in run.said
     run("swap", tmp_path / "g")
-    assert "Next, to keep new vectors alone: limpet upgrade finish" in run.said
+    assert "Next, to end the upgrade with the new model: limpet upgrade finish" in run.said
     found = run("upgrade", "status", tmp_path / "g")
     assert "█" * 24 in run.said
-    assert [step["purpose"] for step in found["next"]] == ["keep new vectors alone", "go back"]
+    assert [step["command"].split()[2] for step in found["next"]] == ["finish", "rollback"]
     run("finish", tmp_path / "g")
     assert "The vectors of g1 were removed." in run.said
 

@@ -102,7 +102,7 @@ def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
     assert "Next: to upgrade the model: limpet upgrade start g" in run("backfill", "g", code=2)
     run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
-    assert "Next: to give the others new vectors: limpet upgrade backfill g --model FILE --name v2" in said
+    assert "Next: to backfill: limpet upgrade backfill g --model FILE --name v2" in said
     assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 

@@ -25,14 +25,14 @@ def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, 
     if state.phase == "swapped":
         return (*it.fill("new"), *it.fill("old"), *it.back(), *it.declare_new(), *it.finish())
     if state.shared and state.turned_back:
-        left = [NextStep("put back the rest", ("rollback",))] * bool(it.facts.holding["new"])
+        left = [NextStep("restore the remaining old vectors", ("rollback",))] * bool(it.facts.holding["new"])
         return (*left, *it.fill("old"), it.swap, *it.cancel())
     if state.shared:
         return (*it.fill("new"), it.swap, *(it.back()[:1] if it.facts.holding["new"] else it.cancel()))
     if not state.filled:
         return (*(it.fill("new") or [it.filling("new")]), *it.cancel())
     if not state.indexed:
-        return (*it.fill("new"), NextStep("index them", ("index",)), *it.cancel())
+        return (*it.fill("new"), NextStep("build the index", ("index",)), *it.cancel())
     if not state.swappable:
         return (*it.fill("new"), NextStep("see which queries still search old vectors", ("verify",)), *it.cancel())
     possible = not it.lacking["new"] or it.fresh("new")
@@ -82,7 +82,7 @@ class _Steps:
     def filling(self, side: ModelSide) -> NextStep:
         """Return the backfill of a model's vectors."""
         what, words = self._source(side)
-        purpose = "fill rows" if side == "new" else "fill old vectors, for a way back"
+        purpose = "backfill" if side == "new" else "backfill old vectors before a rollback"
         return NextStep(f"{purpose}{what}", ("backfill", *(("--of", "old") if side == "old" else ()), *words))
 
     def fill(self, side: ModelSide) -> list[NextStep]:
@@ -92,25 +92,27 @@ class _Steps:
     @property
     def swap(self) -> NextStep:
         """The swap."""
-        purpose = "ask with the new model" if self.state.shared else "let them serve"
+        purpose = "query with the new model" if self.state.shared else "activate the new model"
         return NextStep(purpose, ("swap", *self.fresh("new"), *self._turning("new")))
 
     def back(self) -> list[NextStep]:
         """Return the rollback, as it stands and with what makes old vectors."""
         (what, words), turning = self._source("old"), self._turning("old")
-        plain = [NextStep("go back", ("rollback", *turning))] * (self.state.shared or not self.lacking["old"])
-        late = f"go back after rows were written with the new model{what}"
+        plain = [NextStep("reactivate the old model", ("rollback", *turning))] * (
+            self.state.shared or not self.lacking["old"]
+        )
+        late = f"reactivate the old model after rows were written with the new one{what}"
         return plain + [NextStep(late, ("rollback", *words, *turning))] * (not _stored(words))
 
     def declare_new(self) -> list[NextStep]:
         """Return the declaration that the application writes with the new model, where it takes no pass."""
         behind = self.state.compared and self.found.lacking["new"]
-        step = NextStep("declare who writes with what", ("writes", "--of", "new"))
+        step = NextStep("declare that the application writes with the new model", ("writes", "--of", "new"))
         return [step] * (self.state.writes == "old" and not behind)
 
     def finish(self) -> list[NextStep]:
         """Return the end with new vectors, where that is possible."""
-        step = NextStep("keep the new vectors alone", ("finish", *self._allowed("new")))
+        step = NextStep("end the upgrade with the new model", ("finish", *self._allowed("new")))
         return [step] * (self.state.writes == "new" and not self.lacking["new"])
 
     def cancel(self) -> list[NextStep]:
@@ -121,7 +123,7 @@ class _Steps:
         counted = self.state.shared or self.state.indexed
         if counted and self.lacking["old"]:
             return self.fill("old")
-        return [NextStep("leave everything as it was", ("cancel", *(self._allowed("old") if counted else ())))]
+        return [NextStep("end the upgrade with the old model", ("cancel", *(self._allowed("old") if counted else ())))]
 
 
 def _stored(words: tuple[str, ...]) -> bool:

@@ -114,7 +114,7 @@ def _help(program: Program) -> str:
             *lines,
             "",
             f"`{program.name} COMMAND --help` lists the options of a command; every command takes --json.",
-            "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input, 3 the verdict cannot be told.",
-            "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
+            "Exit codes: 0 success, 1 negative verdict, 2 wrong usage or bad input, 3 no verdict possible.",
+            "Long commands show a progress bar on a terminal, and write a line every half minute to a log.",
         ]
     )

@@ -25,21 +25,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate chain": ("evaluate_chain:chain", "Measure every pair of a chain of models."),
     "evaluate combine": ("evaluate_combine:combine", "Combine evaluations on several test sets."),
     "evaluate protocols": ("evaluate:protocols", "List the evaluation protocols."),
-    "gallery create": ("gallery.create:create", "Make a gallery for the vectors of a model, and fill it."),
+    "gallery create": ("gallery.create:create", "Create a gallery for the vectors of a model, and fill it."),
     "gallery import": ("gallery.imports:import_rows", "Add items from files, tables or collections, or embed them."),
     "gallery add": ("gallery.rows:add", "Add new items."),
     "gallery upsert": ("gallery.rows:upsert", "Add items, or replace them with all their vectors."),
     "gallery delete": ("gallery.rows:delete", "Remove items with all their vectors."),
     "gallery search": ("gallery.search:search", "Find the nearest items."),
-    "gallery status": ("gallery.status:status", "Show what the gallery holds, and how much room it takes."),
+    "gallery status": ("gallery.status:status", "Show what the gallery contains and how much space it takes."),
     "gallery index": ("gallery.index:index", "Build an approximate index over the vectors of a generation."),
     "gallery doctor": ("gallery.checks:doctor", "Read everything again and report what is wrong."),
     "gallery export": ("gallery.checks:export", "Write the vectors and metadata of a generation to a file."),
     "gallery backup": ("gallery.backup:backup", "Copy everything to a new folder while the gallery is written to."),
-    "gallery restore": ("gallery.backup:restore", "Make a gallery from a backup in a new place."),
+    "gallery restore": ("gallery.backup:restore", "Create a gallery from a backup."),
     "gallery link": ("gallery.upkeep:link", "Let queries of one model search vectors of another."),
     "gallery calibrate": ("gallery.upkeep:calibrate", "Merge old and new vectors by scores on one scale."),
-    "gallery gc": ("gallery.upkeep:gc", "Free the room of what is no longer needed."),
+    "gallery gc": ("gallery.upkeep:gc", "Delete data that is no longer needed."),
     "upgrade plan": ("upgrade.plan:plan", "Estimate the items, hours, cost and storage of an upgrade."),
     "upgrade rehearse": ("upgrade.rehearse:rehearse", "Rehearse an upgrade on a copy of a sample and measure it."),
     "upgrade start": ("upgrade.steps:start", "Reserve space for a new model; queries are not affected."),
@@ -52,16 +52,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "upgrade verify": ("upgrade.steps:verify", "Read vectors again and report what is wrong."),
     "upgrade status": ("upgrade.steps:status", "Show the phase of the upgrade and the next command."),
     "upgrade writes": ("upgrade.steps:writes", "Declare which model your application writes with."),
-    "upgrade log": ("upgrade.steps:log", "List the steps that were taken."),
+    "upgrade log": ("upgrade.steps:log", "List the steps of the upgrade."),
     "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
 }
 """By what people type: module and function, and what the help of the group says about it."""
 
 GROUPS: dict[str, str] = {
-    "examples": "Get sample data to try limpet on.",
+    "examples": "Get sample data to try limpet with.",
     "embed": "Embed images or texts, or map stored embeddings to another space.",
     "gallery": "Create, fill and search a live gallery.",
-    "upgrade": "Migrate a gallery, or your own table or collection, to a new model without downtime.",
+    "upgrade": "Migrate a gallery, or your own table or collection, to a new model with zero downtime.",
 }
 """Words that are no command without another one, and what their help says."""
 
@@ -93,7 +93,9 @@ class Program:
         return {word: self.groups.get(word) or self.commands[word][1] for word in words}
 
 
-LIMPET = Program("limpet", "Upgrade an embedding model without re-indexing.", "limpet.cli", COMMANDS, GROUPS)
+LIMPET = Program(
+    "limpet", "Upgrade the embedding model of a live vector index with zero downtime.", "limpet.cli", COMMANDS, GROUPS
+)
 
 
 def path_of(words: Sequence[str], program: Program = LIMPET) -> str | None:

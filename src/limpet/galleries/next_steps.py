@@ -23,13 +23,17 @@ def next_steps(found: Status, known: Sequence[str] = ()) -> tuple[NextStep, ...]
         found: Where the gallery stands.
         known: Options that name the new vectors, or the model that makes them, where that was said.
     """
-    fill = NextStep("give the others new vectors", ("backfill", *source_words(found, known)))
-    back = NextStep("go back", ("rollback",))
+    fill = NextStep("backfill", ("backfill", *source_words(found, known)))
+    back = NextStep("reactivate the old model", ("rollback",))
     steps: list[NextStep]
     if found.phase == "started":
-        steps = [*_before_swap(found, fill), *one_scale(found), NextStep("give it up", ("cancel",))]
+        steps = [
+            *_before_swap(found, fill),
+            *one_scale(found),
+            NextStep("end the upgrade with the old model", ("cancel",)),
+        ]
     elif found.phase == "swapped":
-        done = NextStep("keep new vectors alone", ("finish",))
+        done = NextStep("end the upgrade with the new model", ("finish",))
         steps = [fill, *one_scale(found), back] if found.lacking else [done, back]
     elif not found.items:
         steps = [NextStep("fill it", ("import", "--embeddings", "FILE_OR_FOLDER"), "gallery")]
@@ -38,7 +42,7 @@ def next_steps(found: Status, known: Sequence[str] = ()) -> tuple[NextStep, ...]
     else:
         steps = [NextStep("upgrade the model", ("start", "--model", "MODEL", "--evidence", "results.json"))]
     if found.waiting >= WORTH_A_WORD:
-        steps.append(NextStep("free their room", ("gc",), "gallery"))
+        steps.append(NextStep("free the space of earlier commits", ("gc",), "gallery"))
     return tuple(steps)
 
 
@@ -71,6 +75,9 @@ def _before_swap(found: Status, fill: NextStep) -> list[NextStep]:
     """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
     new = next(one for one in found.generations if one.name == found.target)
     if new.covered >= found.items:
-        return [NextStep("make it active", ("swap",)), *([fill] if found.lacking else [])]
+        return [NextStep("activate the new model", ("swap",)), *([fill] if found.lacking else [])]
     words = ("link", "--evidence", "results.json", "--query", new.name, "--of", found.active)
-    return [NextStep("let it search old vectors, if a report of `limpet evaluate` allows", words, "gallery"), fill]
+    return [
+        NextStep("let new queries search old vectors, if a report of `limpet evaluate` allows it", words, "gallery"),
+        fill,
+    ]

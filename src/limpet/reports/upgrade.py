@@ -1,4 +1,4 @@
-"""Where an upgrade of a live index stands, in words and numbers."""
+"""The status of an upgrade in words and tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from limpet.upgrade.status import UpgradeStatus, next_lines
 
 
 def status_words(found: UpgradeStatus) -> list[str]:
-    """Return where an upgrade stands and what comes next, a line each."""
+    """Return the status and the next commands, line by line."""
     return [*found.lines(), *next_lines(found.next, "URL")]
 
 
 def status_table(found: UpgradeStatus) -> Table:
-    """Return columns and rows of both models: whether queries and writes use them, and what lacks a vector."""
+    """Return columns and rows: which model serves, which one is written with, and how many items lack its vector."""
     rows = [
         [one["side"], one["model"], *("yes" if one[name] else "no" for name in ("serving", "writes")),
          f"{one['lacking']:,}"]
@@ -25,7 +25,7 @@ def status_table(found: UpgradeStatus) -> Table:
 
 
 def status_records(found: UpgradeStatus) -> list[dict[str, Any]]:
-    """Return the numbers of both models."""
+    """Return the same unrounded, a row per model."""
     return [
         {
             "side": side,
@@ -41,5 +41,5 @@ def status_records(found: UpgradeStatus) -> list[dict[str, Any]]:
 
 
 def status_markdown(found: UpgradeStatus) -> str:
-    """Return where an upgrade stands in Markdown."""
+    """Return the status in Markdown."""
     return "\n\n".join([*map(in_markdown, status_words(found)), markdown_table(*status_table(found))])

@@ -1,4 +1,4 @@
-"""Where an upgrade stands: one document, one page of words and the next commands, whoever owns the rows."""
+"""The status of an upgrade and the next commands, whoever owns the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from limpet.upgrade.model import UpgradeModel
 
 _PLACEHOLDERS = {
     "NEW": "what you call the new model",
-    "OLD": "what you call the model of the vectors that are there",
+    "OLD": "what you call the model of the existing vectors",
     "MODEL": "the new model, SCHEME:PLACE, such as release:FOLDER",
     "TEXTS": "the texts of the items, by name or file",
     "DATA": "the images of the items, by name or folder",
@@ -26,7 +26,7 @@ _PLACEHOLDERS = {
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to type next.
+    """A command that the user can run next.
 
     Args:
         purpose: What it is for, in words that follow "to".
@@ -41,7 +41,7 @@ class NextStep:
     def command(self, url: str) -> str:
         """Return what to paste, without a password.
 
-        >>> NextStep("make it active", ("swap", "--writes", "new")).command("my gallery")
+        >>> NextStep("activate the new model", ("swap", "--writes", "new")).command("my gallery")
         "limpet upgrade swap 'my gallery' --writes new"
         """
         first, *others = self.words
@@ -89,22 +89,22 @@ class ApplicationFacts:
 
 @dataclass(frozen=True, repr=False)
 class UpgradeStatus(Reported):
-    """Where an upgrade stands, as read in one moment.
+    """The status of an upgrade, read in one moment.
 
     Args:
         place: What is upgraded, in words, without secrets.
         phase: Of the upgrade.
-        old: The model whose vectors were there.
-        new: The model that takes over.
-        serving: Whose vectors queries find; where both models share a column, whose queries it is to ask.
-        writes: With which model new vectors are written.
+        old: The old model.
+        new: The new model.
+        serving: The model whose vectors queries search; in a shared column, the model to embed queries with.
+        writes: The model that new vectors are written with.
         items: Items that have, or are to have, a vector.
-        lacking: How many of them have no up-to-date vector of each model.
+        lacking: Number of items without an up-to-date vector of each model.
         indexes: Over the new vectors.
         gallery: What only a gallery knows; None of an index that an application owns.
         application: What is known only of an index that an application owns; None of a gallery.
-        notes: What was noticed when the upgrade was opened, in words.
-        next: What to type next, the most sensible first.
+        notes: Notes of opening the upgrade and of its last step, in words.
+        next: The next commands, the most sensible first.
     """
 
     place: str
@@ -135,7 +135,7 @@ class UpgradeStatus(Reported):
         return {"url": without_secrets(url), **asdict(self), "next": steps}
 
     def lines(self) -> list[str]:
-        """Say the same in words, one line each."""
+        """Return the status in words, line by line."""
         sides: tuple[ModelSide, ...] = (self.serving,) if self.phase == "steady" else SIDES
         said = [f"{self.place}: {self.phase}, {self.items:,} items. {self._serving()}", *map(self._filled, sides)]
         if self.gallery is not None:
@@ -179,7 +179,7 @@ class UpgradeStatus(Reported):
 
 
 def next_lines(steps: Sequence[NextStep], url: str) -> list[str]:
-    """Say what to type next, and what of it people have to fill in themselves.
+    """Return the next commands, and what their placeholders stand for.
 
     Args:
         steps: The commands, the most sensible first.

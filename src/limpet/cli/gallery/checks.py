@@ -27,17 +27,18 @@ def doctor(
     sets: DataSets = DataSets(),
     repair: bool = False,
 ) -> int:
-    """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
+    """Read everything again and report what is wrong and what to do. Without --repair nothing is changed.
 
-    Counts, journal, vectors, links and searches are looked at. With a model and items, or vectors that are there, a
-    sample is embedded again and compared. The exit code is 1 if something is wrong.
+    This checks counts, journal, vectors, links and searches. With a model and items, or with stored vectors, a sample
+    is compared with new embeddings. The exit code is 1 if something is wrong.
 
     Args:
-        repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
+        repair: If files are damaged, first go back to the last commit that is readable as a whole, and report what is
+            lost.
 
     Examples:
         limpet gallery doctor live
-        limpet gallery doctor live --model release:runs/link/head --texts requests.csv
+        limpet gallery doctor live --model st:models/v2 --texts requests.csv
     """
     from limpet.galleries.doctor import doctor as examined
     from limpet.galleries.doctor import repair as repaired_first

@@ -49,7 +49,7 @@ def create(
 
     Examples:
         limpet gallery create live --embeddings runs/old
-        limpet gallery create live --texts requests.csv --model package:wordllama
+        limpet gallery create live --texts requests.csv --model st:models/v1
     """
     from limpet.galleries import Gallery
     from limpet.galleries.rows import checked_columns

@@ -124,13 +124,13 @@ class GraphOptions(Options):
 
 @dataclass(frozen=True)
 class NewModel(Opening):
-    """The model whose vectors the gallery is to hold.
+    """The model of the gallery's vectors.
 
     Args:
-        model: The model: SCHEME:PLACE, such as release:FOLDER or st:NAME; or vectors that it made, of which only the
-            identity is taken here.
-        name: What you call the model of vectors made elsewhere, which do not say it; alone with --dim.
-        dim: Dimension of those vectors, where none are given.
+        model: The new model: SCHEME:PLACE, such as release:FOLDER or st:NAME; or its stored vectors, of which only the
+            model's identity is read.
+        name: Name of a model that limpet cannot open: with its stored vectors, or alone with --dim.
+        dim: Dimension of its vectors, if none are given.
     """
 
     model: Model | None = None
@@ -183,15 +183,15 @@ def note_of(model: Model) -> str:
 
 @dataclass(frozen=True)
 class Links(Options):
-    """What lets queries of a new model search the vectors that are there.
+    """What lets queries of a new model search existing vectors.
 
     Args:
-        evidence: results.json of `limpet evaluate`, or its folder: whether new queries may search vectors that are
-            there.
-        link: Folder of an adapter that `limpet adapt` fitted between the active and the new model: it maps new
-            queries, or all stored vectors now.
-        score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
-            new ones, so that both lists become one by score; they are merged by rank when left out.
+        evidence: results.json of `limpet evaluate`, or its folder, which shows that new queries can search existing
+            vectors.
+        link: Folder of an adapter that `limpet adapt` fitted between the active and the new model. It maps every new
+            query, or all stored vectors at the start.
+        score_map: With an adapter of queries: score_map.json, which maps scores on old vectors to scores on new ones,
+            to merge both result lists by score. Default: merge them by rank.
     """
 
     evidence: list[Path] = field(default_factory=list)
@@ -205,18 +205,18 @@ class Links(Options):
 
 @dataclass(frozen=True)
 class Spending(Options):
-    """What may be spent; `limpet upgrade plan` says how far it reaches.
+    """Limits on the cost of embedding.
 
     Args:
-        price_per_thousand: Of embedding 1,000 items, in any currency.
-        max_cost: With it: embed at most for so much.
+        price_per_thousand: Price of embedding 1,000 items, in any currency.
+        max_cost: Maximum cost of embedding, in the same currency.
     """
 
     price_per_thousand: float | None = None
     max_cost: float | None = None
 
     def items(self, budget: int | None) -> int | None:
-        """Return how many items a number and a sum of money allow; None for as many as there are.
+        """Return the number of items that a number and a cost allow; None without a limit.
 
         >>> Spending(0.02, 1.0).items(None), Spending(0.02, 1.0).items(100), Spending().items(100)
         (50000, 100, 100)
@@ -233,5 +233,5 @@ class Spending(Options):
         return min([*([] if budget is None else [budget]), *by_cost], default=None)
 
     def cost(self, items: int) -> float | None:
-        """Return what embedding so many items costs; None without a price."""
+        """Return the cost of embedding this many items; None without a price."""
         return None if self.price_per_thousand is None else items * self.price_per_thousand / 1000

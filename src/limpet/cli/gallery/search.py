@@ -206,10 +206,10 @@ def search(
         count_traffic: Count the hits, for a backfill in the order traffic.
 
     Examples:
-        limpet gallery search live --text "my parcel did not come" --model release:runs/link/head
+        limpet gallery search live --text "my parcel did not come" --model st:models/v1
             --texts requests.csv
         limpet gallery search live --like 17 --where "price<10"
-        limpet gallery search live --text "my parcel did not come" --model st:NEW --old st:OLD
+        limpet gallery search live --text "my parcel did not come" --model st:models/v2 --old st:models/v1
             --rescore 100 --texts requests.csv
     """
     from limpet.engines.where import read_filter

@@ -33,7 +33,7 @@ class Embedder(Embedding):
     Args:
         data: Images by name or folder.
         texts: Texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection.
-        batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
+        batch_size: Items per forward pass. Default: 512 images or 64 texts.
     """
 
     data: str | None = None
@@ -98,16 +98,16 @@ class NewVectors(Embedder):
     """Where new vectors come from: stored ones, or a model and the items.
 
     Args:
-        model: The new model, SCHEME:PLACE, such as release:FOLDER or st:NAME, with --texts or --data; or its vectors
-            that are there already: a file, a folder of `limpet embed`, or a URL.
-        over: What an adapter or a head reads: a text model, of a head the one on record when left out, or stored
-            vectors; or FILE.py:FUNCTION, which gives the module of yours that a release was made of.
-        data: The images by name or folder, whose ids are those of the gallery; or the URL of a table or collection with
-            a column of their paths.
-        texts: The texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection with a
-            column of them, of which every batch is read when its turn comes.
-        name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        workers: Threads that embed parts of a batch at once.
+        model: The new model: SCHEME:PLACE, such as release:FOLDER or st:NAME, for a gallery with --texts or --data; or
+            its stored vectors: a file, a folder of `limpet embed`, or a URL.
+        over: What an adapter or a head reads: a text model or stored vectors. Default: the text model that the head
+            names. Or FILE.py:FUNCTION, which returns your module of a release.
+        data: Gallery only: images by name or folder, with the ids of the gallery; or the URL of a table or collection
+            with a column of paths.
+        texts: Gallery only: texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection
+            with a column of texts, which is read batch by batch.
+        name: Name of the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        workers: Gallery only: number of threads that embed parts of a batch.
     """
 
     name: str | None = None

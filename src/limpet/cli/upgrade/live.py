@@ -32,28 +32,23 @@ def _live(kind: Any, tokens: Any) -> LiveUrl:
     accepts_keys=False,
     n_tokens=1,
     help="A gallery: FOLDER, memory:FOLDER or postgresql://HOST/DATABASE. Or your own index: "
-    "postgresql://HOST/DATABASE?table=NAME, qdrant://HOST/COLLECTION?ledger=FILE, milvus://HOST/COLLECTION?ledger=FILE.",
+    "postgresql://HOST/DATABASE?table=NAME, qdrant://HOST/COLLECTION?ledger=FILE, or milvus:// and chroma:// likewise.",
 )
 class LiveUrl(str):
-    """Where a live index is, as a person gave it; may hold a password.
-
-    Of a table, the primary key and the only column of vectors need not be named. ``text`` is what vectors are made of,
-    several columns with commas between. After the start the table alone suffices. Passwords belong into PGPASSWORD or
-    ~/.pgpass, keys into QDRANT_API_KEY, MILVUS_TOKEN and CHROMA_TOKEN.
-    """
+    """URL of a live index, as the user typed it; may contain a password."""
 
     @property
     def owner(self) -> str:
-        """Whose index it is, in words."""
+        """Who owns the rows, for messages."""
         from limpet.attached.opening import is_attached
 
         return "an index that an application owns" if is_attached(self) else "a gallery"
 
     def gallery(self, instead: str) -> GalleryUrl:
-        """Return the place of a gallery, for a command that is for galleries alone.
+        """Return the URL of a gallery, for a command that works on galleries only.
 
         Args:
-            instead: What to do with another index.
+            instead: What to do with your own index.
         """
         from limpet.attached.opening import is_attached
 
@@ -71,7 +66,7 @@ class LiveUrl(str):
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Let errors name commands as they are to be typed, and say what is intact in a gallery."""
+        """Complete the commands in errors, and say that a gallery is intact."""
         from limpet.attached.opening import is_attached
 
         try:
@@ -87,7 +82,7 @@ class LiveUrl(str):
             raise
 
     def completed(self, text: str) -> str:
-        """Return a text whose commands between backticks name the URL.
+        """Return a text in which every command between backticks names the URL.
 
         >>> LiveUrl("my gallery").completed("`limpet upgrade index` builds it.")
         "`limpet upgrade index 'my gallery'` builds it."
@@ -96,7 +91,7 @@ class LiveUrl(str):
         return re.sub(r"`limpet upgrade (\w+)", lambda found: f"`limpet upgrade {found[1]} {place}", text)
 
     def call(self, function: Callable[..., Any], /, *given: object, **options: object) -> Any:
-        """Call a step with the options that were given, which are those that are not None, False or empty.
+        """Call a step with the options that the user gave: those that are not None, False or empty.
 
         Args:
             function: The step.
@@ -121,7 +116,7 @@ class LiveUrl(str):
         return function(*given, **kept)
 
     def tell(self, it: Upgrade, **done: object) -> int:
-        """Say where the upgrade stands and what to type next, and for machines what was done, too."""
+        """Print the status and the next commands; with --json also what the command did."""
         from limpet.upgrade.status import next_lines
 
         with console.status("counting items"):

@@ -42,7 +42,7 @@ def plan(
         evidence: Gallery only: results.json of `limpet evaluate`, for an upgrade that is not started yet.
 
     Examples:
-        limpet upgrade plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
+        limpet upgrade plan live --model st:models/v2 --texts requests.csv --price-per-thousand 0.02
         limpet upgrade plan "postgresql://shop@db/shop?table=items&text=title" --model st:MODEL
     """
     from limpet.attached.opening import previewed
@@ -64,36 +64,41 @@ def plan(
 def _following(
     found: BackfillPlan, it: Upgrade | Unstarted, source: NewVectors, reports: Sequence[Path]
 ) -> Sequence[NextStep]:
-    """Return what to type next: what was planned, or else what would be a plan.
-
-    Args:
-        source: Where vectors came from, which is that of the next command.
-    """
+    """Return the next commands: the step that was planned, or a plan that says more."""
     from limpet.attached.plan import Unstarted
 
     given = source.typed()
     if isinstance(it, Unstarted):
-        return [NextStep("start it, name the old model", ("start", "--old-name", "OLD", *source.identity()))]
+        return [
+            NextStep(
+                "start the upgrade (OLD stands for a name of the old model)",
+                ("start", "--old-name", "OLD", *source.identity()),
+            )
+        ]
     status = it.status()
     if status.gallery is not None and found.generation not in status.gallery.generations.values():
         evidence = [str(word) for path in reports for word in ("--evidence", path)]
-        return [NextStep("make room for it", ("start", *source.identity(), *evidence))]
+        return [NextStep("start the upgrade", ("start", *source.identity(), *evidence))]
     if found.rows and given:
-        return [NextStep("do it", ("backfill", *given))]
+        return [NextStep("backfill", ("backfill", *given))]
     fill = next((step.words for step in status.next if step.words[0] == "backfill"), None)
     if found.rows and fill is not None:
-        return [NextStep("have a sample timed", ("plan", *fill[1:])), NextStep("do it", fill)]
-    another = [NextStep("plan an upgrade, name the new model", ("plan", "--model", "FILE", "--name", "NEW"))]
+        return [NextStep("measure the speed on a sample", ("plan", *fill[1:])), NextStep("backfill", fill)]
+    another = [
+        NextStep(
+            "plan an upgrade (NEW stands for a name of the new model)", ("plan", "--model", "FILE", "--name", "NEW")
+        )
+    ]
     return [*another * (status.phase == "steady"), *status.next]
 
 
 def plan_lines(found: BackfillPlan) -> list[str]:
-    """Say in words what a backfill takes."""
+    """Return the lines that a plan prints."""
     if found.items and not found.rows:
         return [f"Every item has a vector of {found.generation}."]
     lines = [
-        f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
-        f"of vectors come, {size(found.bytes_until_finish)} of others stay until the upgrade is finished."
+        f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector, {size(found.bytes_written)} "
+        f"in all; old vectors of {size(found.bytes_until_finish)} stay until `finish`."
     ]
     if found.sampled:
         lines.append(_measured(found))
@@ -120,7 +125,7 @@ def _measured(found: BackfillPlan) -> str:
 
 
 def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
-    """Say what a query would take that searches in two stages."""
+    """Return the line about two-stage search."""
     cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
     return (
         f"Or in two stages (search --rescore {found.candidates}): a query embeds up to {found.candidates:,} items, "

@@ -46,7 +46,7 @@ def rehearse(
     and 1 otherwise. Without labels this is unknown: the exit code is 3 if no step or search failed.
 
     Args:
-        links: What new queries may search, for an upgrade that is not started yet.
+        links: What lets new queries search old vectors, for an upgrade that is not started yet.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Number of items of the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model. Default: sampled items.
@@ -56,7 +56,7 @@ def rehearse(
         seed: Random seed of the sample and of random orders.
 
     Examples:
-        limpet upgrade rehearse live --model release:runs/link/head --texts requests.csv --evidence runs/link-report
+        limpet upgrade rehearse live --model st:models/v2 --texts requests.csv --link runs/link/adapter
     """
     from limpet.galleries.rehearsal import rehearse as rehearsed
     from limpet.reports.rehearsal import write_rehearsal_report

@@ -1,4 +1,4 @@
-"""The steps of ``limpet upgrade``: each opens the upgrade, takes one step, and says where it led."""
+"""The steps of ``limpet upgrade``: each opens the upgrade, takes one step, and prints the status."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def start(
         same_column: PostgreSQL table only: write new vectors to the existing column, for a new model that is compatible
             with the old one. Requires --evidence from `limpet evaluate --mixing`.
         fire_triggers: PostgreSQL table only: let the backfill fire the application's own triggers.
-        index: PostgreSQL table only: what the new indexes contain: whole vectors (the default, up to 4,000 numbers),
+        index: PostgreSQL table only: contents of the new indexes: whole vectors (the default, up to 4,000 numbers),
             bits (the sign of every number), first:N (the first N numbers), or none.
         dry_run: Your own index only: print what each step does, with SQL and required grants, and change nothing.
 
     Examples:
-        limpet upgrade start live --model release:runs/link/head --evidence runs/link-report
+        limpet upgrade start live --model st:models/v2 --link runs/link/adapter
         limpet upgrade start "postgresql://shop@db/shop?table=items&text=title" --old-name v1 --model st:MODEL --dry-run
     """
     from limpet.attached.opening import is_attached, planner, starter
@@ -71,7 +71,7 @@ def start(
         own = is_attached(url)
         old = fingerprint(old_name) if old_name is not None else reads if own else None
         if own and old is None:
-            raise ConfigError("Nothing says which model made the vectors that are there.", expected="--old-name NAME")
+            raise ConfigError("Nothing says which model made the existing vectors.", expected="--old-name NAME")
         options = {
             "old": None if old is None else UpgradeModel(old, 0, old_name or ""), "space": None if own else space,
             "reports": [] if same_column else links.evidence, "adapter": links.link, "score_map": links.score_map,
@@ -153,7 +153,7 @@ def backfill(
         seed: Gallery only: random seed of the order.
 
     Examples:
-        limpet upgrade backfill live --model release:runs/link/head --texts requests.csv --budget 200
+        limpet upgrade backfill live --model st:models/v2 --texts requests.csv --budget 200
         limpet upgrade backfill "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
     """
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
@@ -183,7 +183,7 @@ def _nothing_to_embed(it: Upgrade, url: LiveUrl) -> ConfigError:
     step = next((one for one in steps if one.words[0] == "backfill"), steps[0])
     return ConfigError(
         "Nothing to embed with was given.",
-        expected="--model SCHEME:PLACE, and for a gallery --texts or --data; or --model FILE, vectors that are there",
+        expected="--model SCHEME:PLACE, and for a gallery --texts or --data; or --model FILE, stored vectors",
         to_do=f"to {step.purpose}: {step.command(url)} (`limpet upgrade backfill --help` lists the options).",
     )
 
@@ -217,7 +217,7 @@ def _progress(it: Upgrade) -> Iterator[Progress]:
 
 
 def _tell_filled(done: Backfilled, cost: float | None) -> None:
-    """Say what one run of a backfill did, and what is left."""
+    """Print what one run of a backfill did, and what is left."""
     if done.embedded or done.lacking:
         speed = f", {done.embedded / done.seconds:,.0f} items/s" if done.seconds > 0 and done.embedded else ""
         paid = "" if cost is None else f" for {cost:,.2f}"
@@ -326,7 +326,7 @@ def finish(url: LiveUrl, *, allow_missing: int = 0) -> int:
     Everything else that the upgrade added is removed as well. Refused while items have no valid new vector.
 
     Args:
-        allow_missing: Maximum number of items without a new vector. They are not found any more.
+        allow_missing: Maximum number of items without a new vector. Queries no longer find them.
 
     Examples:
         limpet upgrade finish live
@@ -352,7 +352,7 @@ def _end(url: LiveUrl, step: Callable[[Upgrade], None]) -> int:
         stays = it.model(it.serving)
         with console.status("checking items, and removing what was added"):
             step(it)
-        console.print(f"The upgrade is over; the vectors of {stays.called} stay.")
+        console.print(f"The upgrade is finished; the vectors of {stays.called} stay.")
         for note in it.notes:
             console.print(f"Note: {note}")
         print_json({"stays": stays.fingerprint, "notes": it.notes})
@@ -386,7 +386,7 @@ def verify(url: LiveUrl, *, source: LateVectors = LateVectors(), watch: float | 
     if found.unwatched:
         console.print(f"Queries were not watched. {found.unwatched}")
     elif found.passed:
-        console.print("Nothing was found.")
+        console.print("No problem was found.")
     print_json({**asdict(found), "passed": found.passed})
     return int(not found.passed)
 
@@ -413,7 +413,7 @@ def writes(url: LiveUrl, *, source: LateVectors = LateVectors(), of: str, allow_
 
 
 def log(url: LiveUrl, *, last: int = 20) -> int:
-    """List the steps that were taken, the most recent last.
+    """List the steps of the upgrade, the most recent last.
 
     Args:
         last: Number of entries.
@@ -430,7 +430,7 @@ def log(url: LiveUrl, *, last: int = 20) -> int:
 
 
 def _details(event: Mapping[str, object]) -> str:
-    """Write what an event says, its longer values left to --json.
+    """Return the details of an event; longer values are in --json only.
 
     >>> _details({"at": "2026", "kind": "start", "generation": {"name": "g2"}, "links": [{"how": "report"}]})
     'generation g2'

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StartedModel(NewModel):
-    """The model that takes over.
+    """The new model.
 
     Args:
-        model: The model: SCHEME:PLACE, such as release:FOLDER or st:NAME; or vectors that it made, of which only the
-            identity is taken here.
-        name: What you call the model of vectors made elsewhere, which do not say it; alone with --dim.
-        dim: Dimension of those vectors, where none are given.
-        over: What a head or an adapter reads, if the name on record does not say it.
+        model: The new model: SCHEME:PLACE, such as release:FOLDER or st:NAME; or its stored vectors, of which only the
+            model's identity is read.
+        name: Name of a model that limpet cannot open: with its stored vectors, or alone with --dim.
+        dim: Dimension of its vectors, if none are given.
+        over: Model whose vectors a head or an adapter reads, if its files do not name one that can be opened.
     """
 
     over: Annotated[Model | None, RARE] = None
