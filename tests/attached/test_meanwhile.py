@@ -212,11 +212,10 @@ def test_timeouts_of_the_application_end_no_step(
     schema = shop.dump()
     settings("statement_timeout = '100ms'")
     settings("lock_timeout = '100ms'")
-    settings("idle_in_transaction_session_timeout = '300ms'")
+    settings("idle_in_transaction_session_timeout = '1ms'")
     with shop.start(**how) as it:
         it.backfill(source(it, told=lambda: time.sleep(0.4)))
-        with psycopg.connect(shop.database) as client:
-            client.execute("SET idle_in_transaction_session_timeout = 0")
+        with psycopg.connect(shop.database, options="-c idle_in_transaction_session_timeout=0") as client:
             client.execute("UPDATE shop.items SET price = 7 WHERE id = 1")
             later = threading.Timer(0.5, client.rollback)
             later.start()

@@ -104,4 +104,4 @@ def test_links_lead_somewhere() -> None:
         assert (ROOT / PAGE).parent.joinpath(target).exists() or (ROOT / PAGE).parent.joinpath(
             f"{target}.in"
         ).exists(), target
-    assert f"]({PAGE})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "](../suites.md)" in (ROOT / "docs" / "tutorials" / "suite.md").read_text(encoding="utf-8")

@@ -1,18 +1,14 @@
-"""The help of every command ends with commands that can be typed, and those of the README are among them."""
+"""The help of every command ends with commands that can be typed."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from limpet.cli import app, main
 from limpet.cli.app import app_for, examples_of
 from limpet.cli.program import COMMANDS
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -40,10 +36,3 @@ def test_every_option_is_described_and_few_are_shown(command: str, capsys: pytes
 
 MANY: set[str] = set()
 """Commands that show more options than fit a screen."""
-
-
-def test_the_readme_and_the_help_print_the_same_commands() -> None:
-    blocks = re.findall(r"^```bash\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.S | re.M)
-    printed = [line for block in blocks for line in block.splitlines()]
-    known = {example for command in COMMANDS for example in examples_of(app.function_of(command))}
-    assert len(printed) > 10 and not {*printed} - known

@@ -38,6 +38,7 @@ _WRITTEN_OUT = ", ".join(f"set_config('{name}', '{value}', true)" for name, valu
 _SETTINGS = f"""
 SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
     set_config('lock_timeout', '{{}}ms', true), set_config('statement_timeout', '0', true),
+    set_config('idle_in_transaction_session_timeout', '0', true),
     set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
     set_config('jit', 'off', true), {_WRITTEN_OUT}
 """
