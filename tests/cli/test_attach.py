@@ -183,7 +183,7 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "", "table=NAME"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
         (["--old-name", "old"], "table=shop.items", "No model was named"),
-        (["--name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
+        (["--name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the existing vectors"),
         (["--old-name", "a", "--name", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
         (["--old-name", "a", "--name", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
     ],
