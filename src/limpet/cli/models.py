@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from limpet.cli.choices import user_cache
 from limpet.cli.console import AT_END, console, counting_progress
-from limpet.cli.parameters import RARE, Named, Options
+from limpet.cli.parameters import RARE, Named, Options, of_one_word
 from limpet.cli.places import Place
 from limpet.errors import ConfigError
 from limpet.models.names import OF_IMAGES, OF_TEXTS, ModelName
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     from limpet.training.text_models import TextModel
 
 
-def _model(kind: Any, tokens: Any) -> Model:
-    return Model(tokens[0].value)
-
-
-@Parameter(converter=_model, accepts_keys=False, n_tokens=1)
+@Parameter(converter=of_one_word, accepts_keys=False, n_tokens=1)
 class Model(ModelName):
     """The name of a model, as a person gave it: SCHEME:PLACE, FILE.py:FUNCTION, or a path or URL of vectors."""
 

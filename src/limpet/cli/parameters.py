@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_type_hints
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from limpet.cli.layout import Columns
 from limpet.errors import ConfigError
@@ -78,3 +78,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 Named = Annotated[Keywords, Parameter(converter=by_name, accepts_keys=True, n_tokens=1)]
 """Options by name, such as ``--method-options.weight 0.5``, which whoever receives them checks."""
+
+
+def of_one_word(kind: Callable[[str], Any], tokens: Sequence[Token]) -> Any:
+    """Make a value of a class from the one word that was typed; a converter of Cyclopts."""
+    return kind(tokens[0].value)

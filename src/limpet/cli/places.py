@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
+from limpet.cli.parameters import of_one_word
 from limpet.errors import without_secrets
 
 if TYPE_CHECKING:
     from limpet.engines.address import Address
 
 
-def _place(kind: Any, tokens: Any) -> Place:
-    return Place(tokens[0].value)
-
-
-@Parameter(converter=_place, accepts_keys=False, n_tokens=1)
+@Parameter(converter=of_one_word, accepts_keys=False, n_tokens=1)
 class Place:
     """A folder or file, or the URL of a source; written without passwords.
 

@@ -61,7 +61,7 @@ class Backfilled:
 
 
 class FillInterruptedError(Exception):
-    """Raised by whoever is told of the progress of a backfill: it is to end after this batch."""
+    """A callback for progress raises this to end the backfill after the current batch."""
 
 
 class LeftOut:

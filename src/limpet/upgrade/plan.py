@@ -32,12 +32,12 @@ class BackfillPlan:
         missing: How many of them the source does not have.
         missing_ids: The first of those.
         items_per_second: How fast the source is, items that it has; None where nothing could be measured.
-        price_per_thousand: Of embedding 1,000 items; None where nobody said.
+        price_per_thousand: Of embedding 1,000 items; None if it is not known.
         budget_cost: At most this much for embedding; None without limit.
-        budget_seconds: At most so many seconds of embedding; None without limit.
+        budget_seconds: Most seconds of embedding; None without limit.
         meanwhile: Which other vectors new queries may search until then, and why, in words.
         tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
-        price_per_million_tokens: Of embedding; None where nobody said.
+        price_per_million_tokens: Of embedding; None if it is not known.
         candidates: Of a query that searches in two stages before the backfill; 0 where none does.
     """
 
@@ -168,7 +168,7 @@ def measured_plan(
         price_per_thousand: Of embedding 1,000 items, in any currency.
         batch: Items that the source is asked for at a time, as in the backfill.
         budget_cost: At most this much, in the same currency.
-        budget_seconds: At most so many seconds of embedding.
+        budget_seconds: Most seconds of embedding.
         clock: Tells seconds.
         meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
         candidates: Of a query that searches in two stages, see `limpet.galleries.two_stage`.

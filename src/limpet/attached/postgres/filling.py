@@ -85,11 +85,11 @@ class Portions:
 
     @property
     def tried(self) -> bool:
-        """Whether it is known how long so many rows are held."""
+        """Whether it is known how long a portion of this size is locked."""
         return self._known(self.rows) is not None
 
     def _known(self, rows: int) -> float | None:
-        """Return how long so many rows were held of late."""
+        """Return how long a portion of this size was locked lately; None if that is not known."""
         seconds, number = self._took.get(rows, (0.0, -KNOWN_FOR))
         return seconds if self._number - number < KNOWN_FOR else None
 
@@ -399,8 +399,8 @@ class TableFill(Fillable[KeyBatch]):
     def write(self, batch: KeyBatch, made: EmbeddingSet, start: int) -> int:
         """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
 
-        All of them are sent at once, unless there are rests between or nobody knows how long so many are held: rows are
-        locked while the server works, and not while an answer is on its way.
+        All of them are sent at once, unless there are rests between or it is not known how long a portion is locked:
+        rows are locked while the server works, and not while an answer is on its way.
         """
         size = self.portions.rows
         end = len(made) if self.at_once and self.portions.tried else min(start + size, len(made))

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from limpet.cli.gallery.common import DECLARED, Identity, command, name_of, open_vectors
 from limpet.cli.models import Model, Opening
-from limpet.cli.parameters import RARE, Named, Options
+from limpet.cli.parameters import RARE, Named, Options, of_one_word
 from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
 from limpet.models.names import OF_TEXTS
 from limpet.support.options import bound
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from limpet.galleries import Gallery
 
 
-def _gallery(kind: Any, tokens: Any) -> GalleryUrl:
-    return GalleryUrl(tokens[0].value)
-
-
 @Parameter(
-    converter=_gallery,
+    converter=of_one_word,
     accepts_keys=False,
     n_tokens=1,
     help="Folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with pgvector, "

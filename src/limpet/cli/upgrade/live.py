@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.options import GalleryUrl
-from limpet.cli.parameters import as_typed
+from limpet.cli.parameters import as_typed, of_one_word
 from limpet.errors import ConfigError, LimpetError, without_secrets
 
 if TYPE_CHECKING:
@@ -23,12 +23,8 @@ _TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing":
 """Options by the parameter that they become, where the names differ."""
 
 
-def _live(kind: Any, tokens: Any) -> LiveUrl:
-    return LiveUrl(tokens[0].value)
-
-
 @Parameter(
-    converter=_live,
+    converter=of_one_word,
     accepts_keys=False,
     n_tokens=1,
     help="A gallery: FOLDER, memory:FOLDER or postgresql://HOST/DATABASE. Or your own index: "
