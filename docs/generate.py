@@ -279,8 +279,7 @@ def summary(documentation: str) -> str:
 
 
 def method_pages() -> dict[str, str]:
-    from limpet.methods import METHODS
-    from limpet.methods.descriptions import describe
+    from limpet.methods import METHODS, describe
 
     rows, made = [], {}
     for name in METHODS.places:

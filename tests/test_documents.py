@@ -33,8 +33,7 @@ from api_server import serving, vector_of
 from bare_python import Done, run_with_exactly
 from limpet import load_embeddings
 from limpet.examples import SHOP
-from limpet.methods import METHODS
-from limpet.methods.descriptions import describe
+from limpet.methods import METHODS, describe
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
 from limpet.support.extras import installing

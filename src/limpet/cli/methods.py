@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from limpet.cli.console import as_json, console, print_error, print_json, print_table
 from limpet.cli.parameters import as_typed
-from limpet.methods import METHODS
-from limpet.methods.descriptions import Description, describe
+from limpet.methods import METHODS, describe
+from limpet.methods.descriptions import Description
 
 
 def methods(method: str | None = None) -> int:

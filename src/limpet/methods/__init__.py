@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from limpet.errors import ConfigError, refuse
@@ -13,6 +14,7 @@ from limpet.support.options import bound
 if TYPE_CHECKING:
     from limpet.losses.denoising import credible_rows
     from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Epoch, Head, OldModel, Read, Step, View
+    from limpet.methods.descriptions import Description
     from limpet.methods.predecessor import class_prototypes, labelled_features, require_old
 
 __all__ = [
@@ -29,10 +31,18 @@ def _is_method(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, CompatibilityMethod)
 
 
-def _facts(name: str) -> dict[str, str]:
-    from limpet.methods.descriptions import describe
+def describe(name: str) -> Description:
+    """Return what can be said of a method, imported only if its source alone does not say it.
 
-    return {"needs an old model": "yes" if describe(name).needs_old else "no"}
+    Raises:
+        ConfigError: There is no method of this name.
+    """
+    from limpet.methods.descriptions import from_class, from_source
+
+    if name in METHODS.places and not METHODS.imported(name):
+        with suppress(ValueError, OSError):  # a value that is no literal, or no file: packed, or compiled
+            return from_source(METHODS.places[name])
+    return from_class(METHODS[name])
 
 
 METHODS: Registry[type[CompatibilityMethod]] = Registry(
@@ -73,7 +83,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
     fits=_is_method,
     expected="a subclass of limpet.methods.base.CompatibilityMethod",
     listing="limpet methods",
-    facts=_facts,
+    facts=lambda name: {"needs an old model": "yes" if describe(name).needs_old else "no"},
 )
 
 

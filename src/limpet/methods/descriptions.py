@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from limpet.geometry.spaces import SPACES
-from limpet.methods import METHODS
 from limpet.support.source_code import definition_at
 
 _ATTRIBUTES = ("spaces", "needs_old", "sessions_only")
@@ -33,28 +32,24 @@ class Description(NamedTuple):
     spaces: frozenset[str]
 
 
-def describe(name: str) -> Description:
-    """Return what can be said of a method, imported only if its source alone does not say it.
-
-    Raises:
-        ConfigError: There is no method of this name.
-    """
-    if name in METHODS.places and not METHODS.imported(name):
-        try:
-            return _from_source(METHODS.places[name])
-        except (ValueError, OSError):  # something that is no literal, or no file: packed, or compiled
-            pass
-    return _from_class(METHODS[name])
-
-
-def _from_class(method: Any) -> Description:
+def from_class(method: Any) -> Description:
+    """Return what the class of a method says."""
     options = {option.name: option.default for option in inspect.signature(method).parameters.values()}
     return Description(
         inspect.cleandoc(method.__doc__ or ""), options, **{name: getattr(method, name) for name in _ATTRIBUTES}
     )
 
 
-def _from_source(place: str) -> Description:
+def from_source(place: str) -> Description:
+    """Return what the source of a method says, without importing it.
+
+    Args:
+        place: The class, as MODULE:NAME.
+
+    Raises:
+        ValueError: The source does not say it: a value is no literal, or the class inherits from another method.
+        OSError: There is no source file.
+    """
     own = definition_at(place)
     if not isinstance(own, ast.ClassDef) or [ast.unparse(base) for base in own.bases] != [_BASE.partition(":")[2]]:
         raise ValueError(f"{place} inherits from something else")
