@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -27,11 +30,15 @@ from crash.applications import (
     expected,
 )
 from crash.shop import DIM, Shop, vector
+from limpet.attached.collections import ledger
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import current, everywhere, open_attachment, read_place, start
 from limpet.engines.chroma.service import Service
+from limpet.engines.collection import Target
+from limpet.engines.collections import ENGINES
+from limpet.engines.services import collection_of
 from limpet.engines.sides import ModelSide
-from limpet.errors import GalleryError, UpgradeStateError
+from limpet.errors import GalleryError, LockedError, UpgradeStateError
 from limpet.geometry import Hypersphere
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import CallableVectors
@@ -389,6 +396,20 @@ def test_collections_of_one_name_in_two_databases_are_two(tmp_path: Path) -> Non
     two.close()
 
 
+@pytest.mark.parametrize("scheme", ENGINES)
+def test_one_collection_has_one_place_however_its_url_is_written(scheme: str) -> None:
+    plain = read_place(f"{scheme}://h/items?ledger=l.db")
+    port = ENGINES[scheme].port
+    for url in (f"{scheme}://h:{port}/items", f"{scheme.upper()}://H:{port}/items/", f"{scheme}://h//items"):
+        place = read_place(f"{url}?ledger=l.db")
+        assert (place.source, collection_of(place.address)) == (plain.source, "items"), url
+    assert read_place(f"{scheme}://H?collection=items&ledger=l.db").source == plain.source
+    others = [f"{scheme}://h:{port + 1}/items", f"{scheme}://g/items", f"{scheme}:h#items"]
+    assert plain.source not in {read_place(f"{url}?ledger=l.db").source for url in others}
+    folders = {read_place(f"{scheme}:{path}?ledger=l.db").source for path in ("f#items", "./f/#items", "g/../f#items")}
+    assert len(folders) == 1
+
+
 @pytest.mark.parametrize(("said", "same"), [
     ("chroma://h:8000/items?database=default_database", True), ("chroma://h:8000/items?tenant=default_tenant", True),
     ("chroma://h:8000/items?database=b", False), ("chroma://h:8000/items?tenant=b", False),
@@ -398,6 +419,82 @@ def test_collections_of_one_name_in_two_databases_are_two(tmp_path: Path) -> Non
 def test_the_database_and_the_tenant_say_which_collection_is_meant(said: str, same: bool) -> None:
     plain = read_place(f"{said.partition('?')[0]}?ledger=l.db").source
     assert (read_place(f"{said}&ledger=l.db").source == plain) == same
+
+
+class Held:
+    """Stops one call of a method before it begins, until it is let go.
+
+    Args:
+        patch: Of the test.
+        owner: Whose method.
+        name: Of the method.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.reached, self.go, method, first = Event(), Event(), getattr(owner, name), iter([True])
+
+        def call(*values: Any, **named: Any) -> Any:
+            if next(first, False):
+                self.reached.set()
+                assert self.go.wait(60)
+            return method(*values, **named)
+
+        patch.setattr(owner, name, call)
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def any_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "SQLite":
+        return str(tmp_path / "ledger.db")
+    return quote(request.getfixturevalue("postgres_url").partition("&schema=")[0], safe="")
+
+
+def test_who_cancels_late_removes_nothing_that_was_started_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[..., Any]
+) -> None:
+    """One operator is stopped between the end and the removal; another one cancels, and starts under the same name."""
+    monkeypatch.setattr(ledger, "NOTICE", 0.0)
+    application = ChromaApplication(chroma_server.shared().url, str(tmp_path / "ledger.db"))
+    name = f"{application.name}_new"
+    application.url += f"&new={name}"
+    one, held = Run(application).attachment, Held(monkeypatch, Service, "drop")
+
+    def other() -> None:
+        with application.open() as it:
+            it.cancel()
+        with application.start() as it:
+            it.backfill(application.source("new", it))
+
+    with ThreadPoolExecutor() as pool, logged(logging.WARNING, "limpet") as log:
+        first = pool.submit(one.cancel)
+        assert held.reached.wait(60)
+        second = pool.submit(other)
+        while not (second.done() or "waits" in log.text):
+            wait([second], timeout=0.01)
+        held.go.set()
+        first.result()
+        second.result()
+    with application.open() as it:
+        assert it.status().lacking["new"] == 0 and it.journal()[0]["kind"] == "start"
+        assert application.contents(Target(name)) == expected(application.twin, "new")
+    one.close()
+    application.close()
+
+
+def test_an_upgrade_waits_for_another_process_and_says_for_whom(
+    any_ledger: str, monkeypatch: pytest.MonkeyPatch, logged: Callable[..., Any]
+) -> None:
+    one, other = CollectionLedger(any_ledger), CollectionLedger(any_ledger)
+    monkeypatch.setattr(ledger, "NOTICE", 0.01)
+    monkeypatch.setattr(ledger, "LONGEST", 0.05)
+    with one.alone(1), logged(logging.WARNING, "limpet") as log:
+        with pytest.raises(LockedError, match=r"process \d+ (on|of) ") as refused, other.alone(1):
+            pass
+        assert "wait" in refused.value.to_do and "waits" in log.text
+    with other.alone(1), pytest.raises(LockedError), one.alone(1):
+        pass
+    one.close()
+    other.close()
 
 
 WRITES = {

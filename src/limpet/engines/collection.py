@@ -182,6 +182,8 @@ class Engine(Protocol):
     """What the URL may say of where the new vectors are to be; nothing where there is no choice."""
     scopes: ClassVar[Mapping[str, str]]
     """Options of a service's URL inside which names of collections are unique, each with its default."""
+    port: ClassVar[int]
+    """Of a service whose URL names none."""
 
     promises: ClassVar[Promises]
     """What an upgrade may count on here."""

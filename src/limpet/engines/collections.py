@@ -14,7 +14,7 @@ ENGINES: Registry[type[Engine]] = Registry(
         "chroma": "limpet.engines.chroma.collection:ChromaEngine",
     },
     fits=lambda thing: (
-        isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "scopes", "sides", "scan"))
+        isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "scopes", "port", "sides", "scan"))
     ),
     expected="a class that is a limpet.engines.collection.Engine",
 )

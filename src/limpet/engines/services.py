@@ -40,6 +40,20 @@ def flag(address: Address, name: str, default: bool) -> bool:
     return value == "true"
 
 
+def endpoint_of(address: Address, port: int) -> tuple[str, int]:
+    """Return the host, in small letters, and the port of a service, however its URL writes them.
+
+    Args:
+        address: Of the service.
+        port: Where none is said.
+
+    Raises:
+        ConfigError: The URL cannot be read.
+    """
+    parts = _parts(address)
+    return parts.hostname or "", parts.port or port
+
+
 def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
     """Return the host and the port of a service.
 
@@ -51,12 +65,11 @@ def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
     Raises:
         ConfigError: There is no host, or the URL holds a password.
     """
-    parts = _parts(address)
-    host, said = parts.hostname, parts.port
+    host, port = endpoint_of(address, port)
     refuse(
-        "@" in parts.netloc,
+        "@" in _parts(address).netloc,
         f"The URL of {address.scheme} holds a user or a key.",
         f"the key in the environment variable {secret}",
     )
     refuse(not host, f"The URL of {address.scheme} has no host.", f"{address.scheme}://HOST:PORT/COLLECTION")
-    return str(host), said or port
+    return host, port

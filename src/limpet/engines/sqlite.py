@@ -11,16 +11,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from filelock import FileLock
-
 from limpet.engines.database import SQLITE
 from limpet.engines.forks import alone, at_fork, unforked
-from limpet.errors import GalleryError, LastingStoreError, StoreError
+from limpet.errors import GalleryError, LastingStoreError, LockedError, StoreError
 from limpet.support.disk import Disk, regular
 
 DATABASE = "gallery.db"
@@ -286,11 +284,6 @@ class SqliteDatabase:
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
 
-    def exclusive(self, name: str) -> AbstractContextManager[object]:
-        """Let one process at a time be in such a block, whatever the name; a process that ends leaves it."""
-        # a soft lock would outlive a killed process
-        return FileLock(f"{self.path}.lock", poll_interval=0.01, fallback_to_soft=False)
-
     def close(self) -> None:
         """Close every connection; one in use is closed after its statement."""
         self._closed = True
@@ -420,10 +413,12 @@ class WriterLock:
 
     Args:
         database: Whose writer; the file is beside it, and says who holds it.
+        name: Of the file.
+        kept: What the database keeps, for messages.
     """
 
-    def __init__(self, database: SqliteDatabase) -> None:
-        self.path = Path(database.path).with_name(LOCK)
+    def __init__(self, database: SqliteDatabase, name: str = LOCK, kept: str = "this gallery") -> None:
+        self.path, self._kept = Path(database.path).with_name(name), kept
         self._database = database
         self._handles: set[int] = set()
         self._holding = -1
@@ -440,7 +435,7 @@ class WriterLock:
         """Hold the lock.
 
         Raises:
-            GalleryError: Somebody else holds it for longer than ``timeout`` seconds.
+            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
             StoreError: The file cannot be written.
         """
         self._database.must_be_writable()
@@ -511,8 +506,9 @@ class WriterLock:
             except OSError as error:
                 raise StoreError(f"The file '{self.path}' cannot be locked: {error}.", _LOCKING) from error
 
-    def _refusal(self, handle: int, who: str) -> GalleryError:
-        return writer_refused(who, os.pread(handle, 1000, 0).decode(errors="replace") or "another process")
+    def _refusal(self, handle: int, who: str) -> LockedError:
+        there = os.pread(handle, 1000, 0).decode(errors="replace")
+        return writer_refused(who, there or "another process", self._kept)
 
 
 def holder(who: str) -> str:
@@ -520,14 +516,15 @@ def holder(who: str) -> str:
     return f"process {os.getpid()} on {socket.gethostname()} ({who}), since {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 
-def writer_refused(who: str, found: str) -> GalleryError:
+def writer_refused(who: str, found: str, kept: str = "this gallery") -> LockedError:
     """Build the error for a second writer.
 
     Args:
         who: What it wanted to write.
         found: The one that writes, see `holder`.
+        kept: What it writes to.
     """
-    return GalleryError(
-        f"Cannot write ({who}): {found} is writing to this gallery.",
+    return LockedError(
+        f"Cannot write ({who}): {found} is writing to {kept}.",
         to_do="wait until it is done, or end it: its lock ends with it.",
     )

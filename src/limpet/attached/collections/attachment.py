@@ -386,16 +386,19 @@ class CollectionAttachment:
 
     def _point_alias(self) -> bool:
         """Let the alias lead to what serves; return whether there was something to do, and it was done."""
-        entry = self.entry
-        alias = entry.record.alias
-        if alias is None or self.engine.aliased(alias) == entry.serving.collection:
+        alias = self.entry.record.alias
+        if alias is None:
             return False
-        try:
-            self.engine.set_alias(alias, entry.state.serving)
-        except GalleryError as error:
-            _log.warning("the alias %s could not be set: %s", alias, reason(error))
-            return False
-        return True
+        with self.ledger.alone(self.number):  # another process may turn it meanwhile
+            entry = self.entry
+            if self.engine.aliased(alias) == entry.serving.collection:
+                return False
+            try:
+                self.engine.set_alias(alias, entry.state.serving)
+            except GalleryError as error:
+                _log.warning("the alias %s could not be set: %s", alias, reason(error))
+                return False
+            return True
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare which side the application writes, after a pass that brings over what it wrote until now.
@@ -441,7 +444,9 @@ class CollectionAttachment:
         Raises:
             UpgradeStateError: The new vectors do not serve, items lack one, or the application writes the old side.
         """
-        self._end("finish", "new", allow_missing)
+        event = {"kind": "finish", "allow_missing": allow_missing}
+        self._check_end(event, "new", allow_missing)
+        self._turned(event)
 
     def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
         """End the upgrade with the old vectors, and remove everything that was added. `current` goes on to answer.
@@ -451,17 +456,25 @@ class CollectionAttachment:
         Raises:
             UpgradeStateError: The new vectors serve, items lack an old one, or the application writes the new side.
         """
-        state = self.state
-        if state.phase != "steady" or state.serving == "new":  # else it was interrupted before its end
-            self._end("cancel", "old", allow_missing, compare=not force)
-        self.engine.drop()
+        event = {"kind": "cancel", "allow_missing": allow_missing}
+        if not self._cancelled():
+            self._check_end(event, "old", allow_missing, compare=not force)
+        with self.ledger.alone(self.number):  # a new side of the same name is made only after this one is gone
+            if not self._cancelled():
+                self.ledger.step(self.number, event)
+            if not any(one["kind"] == "removed" for one in self.journal()):
+                self.engine.drop()
+                with self.ledger.transaction():
+                    self.ledger.note(self.number, {"kind": "removed"})
 
-    def _end(self, kind: str, stays: ModelSide, allow_missing: int, *, compare: bool = True) -> None:
-        event = {"kind": kind, "allow_missing": allow_missing}
+    def _cancelled(self) -> bool:
+        state = self.state
+        return state.phase == "steady" and state.serving == "old"
+
+    def _check_end(self, event: AttachmentEvent, stays: ModelSide, allow_missing: int, *, compare: bool = True) -> None:
         advance(self.state, event)
         if compare:
-            self._refuse_lacking(kind, stays, self._pass(stays, None), allow_missing)
-        self._turned(event)
+            self._refuse_lacking(str(event["kind"]), stays, self._pass(stays, None), allow_missing)
 
     def _client_queries(self) -> dict[str, str]:
         """Return Python for the application, by purpose."""

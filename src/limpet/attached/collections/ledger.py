@@ -6,8 +6,9 @@ set after it, as a courtesy to programs that know nothing of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,8 @@ from limpet.attached.collections.due import DigestPair
 from limpet.attached.ledger import AttachmentEntry, AttachmentLedger
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.collection import Target
-from limpet.engines.sqlite import SqliteDatabase
+from limpet.engines.sqlite import SqliteDatabase, WriterLock, writer_refused
+from limpet.errors import LockedError
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
 from limpet.upgrade.model import UpgradeModel
@@ -27,10 +29,20 @@ from limpet.upgrade.model import UpgradeModel
 if TYPE_CHECKING:
     from limpet.engines.postgres.session import Session
 
+NOTICE, LONGEST = 2.0, 120.0
+"""Seconds that an upgrade waits for another process before it says so, and before it gives up."""
 _SCHEMA = "limpet_collections"
 _PAIRS = (
     "(attachment bigint NOT NULL, id {0.text} NOT NULL, old {0.bytes}, new {0.bytes}, PRIMARY KEY (attachment, id))"
 )
+_HOLDER = """
+SELECT concat_ws(' ', 'process', pid, 'of the database', 'for ' || nullif(application_name, ''),
+    'at ' || client_addr)
+FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(?, 0) AS key
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()
+    AND (classid, objid) = (((key >> 32) & 4294967295)::oid, (key & 4294967295)::oid)
+"""
+_log = logging.getLogger("limpet")
 
 
 @dataclass(frozen=True)
@@ -177,13 +189,36 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
                 f"DELETE FROM {self.prefix}pairs WHERE attachment = ? AND id = ?", [(number, one) for one in ids]
             )
 
-    def alone(self, number: int) -> AbstractContextManager[object]:
+    @contextmanager
+    def alone(self, number: int) -> Iterator[None]:
         """Let one process at a time write rows of an attachment, or declare who writes them; it ends with the process.
 
         Between reading a row and writing its copy no other pass may write it, and no declaration may change whose copy
         it is: the engines have no transaction that would say so.
+
+        Raises:
+            LockedError: Another process held the lock for `LONGEST` seconds.
         """
-        return self.database.exclusive(f"{_SCHEMA} {number}")
+        with ExitStack() as held:
+            try:
+                self._lock(held, number, NOTICE)
+            except LockedError as error:
+                _log.warning("%s This process waits for up to %g seconds.", error.given, LONGEST)
+                self._lock(held, number, LONGEST - NOTICE)
+            yield
+
+    def _lock(self, held: ExitStack, number: int, timeout: float) -> None:
+        name, who, kept = f"{_SCHEMA} {number}", "upgrade", "this collection"
+        if isinstance(self.database, SqliteDatabase):
+            lock = WriterLock(self.database, f"{Path(self.database.path).name}.lock", kept)
+            held.enter_context(lock.held(who, timeout))
+            return
+        try:
+            with self.database.transaction(lock_timeout=timeout):  # the lock is the session's, and outlives it
+                held.enter_context(self.database.exclusive(name))
+        except LockedError:
+            found = self.database.execute(_HOLDER, [name])
+            raise writer_refused(who, found[0][0] if found else "another process", kept) from None
 
     def close(self) -> None:
         """Let go of connections."""

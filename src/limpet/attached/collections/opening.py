@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from limpet.attached.base import NotStartedError, StartPlan
 from limpet.attached.collections.attachment import CollectionAttachment
@@ -14,6 +14,7 @@ from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
 from limpet.engines.address import Address, read_address
 from limpet.engines.collection import Engine, Target, Wanted
 from limpet.engines.collections import ENGINES
+from limpet.engines.services import collection_of, endpoint_of
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
 from limpet.upgrade.model import UpgradeModel
 
@@ -41,11 +42,12 @@ class CollectionPlace:
     @property
     def source(self) -> str:
         """The folder, or the database of the service, in which collections have different names."""
-        parts, said = urlsplit(self.address.place), self.address.options
-        if not parts.netloc:
+        kind, said = ENGINES[self.address.scheme], self.address.options
+        if "://" not in self.address.place:
             return str(Path(self.address.place).resolve())
-        inside = {name: said.get(name, default) for name, default in ENGINES[self.address.scheme].scopes.items()}
-        return f"{parts.scheme}://{parts.netloc}{f'?{urlencode(inside)}' if inside else ''}"
+        host, port = endpoint_of(self.address, kind.port)
+        inside = {name: said.get(name, default) for name, default in kind.scopes.items()}
+        return f"{self.address.scheme}://{host}:{port}{f'?{urlencode(inside)}' if inside else ''}"
 
 
 def read_place(url: str) -> CollectionPlace:
@@ -198,7 +200,9 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
         ledger.close()
         raise
     try:
-        attachment.engine.create()
+        with ledger.alone(known.id):
+            if attachment.phase != "steady":  # another process may have cancelled it
+                attachment.engine.create()
     except BaseException:
         attachment.close()
         raise
@@ -271,8 +275,6 @@ def open_attachment(url: str) -> CollectionAttachment:
 
 
 def _named(place: CollectionPlace) -> str:
-    from limpet.engines.services import collection_of
-
     return collection_of(place.address)
 
 

@@ -10,7 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from limpet.engines.address import Address
-from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, SCOPES, URI, ChromaCollectionRecord, Record, connected
+from limpet.engines.chroma.service import (
+    DOCUMENT,
+    EMBEDDING,
+    PORT,
+    SCOPES,
+    URI,
+    ChromaCollectionRecord,
+    Record,
+    connected,
+)
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.promises import Promises
 from limpet.engines.schemaless import value_at
@@ -33,6 +42,7 @@ class ChromaEngine:
 
     beside: ClassVar[Collection[str]] = ()
     scopes: ClassVar[Mapping[str, str]] = SCOPES
+    port: ClassVar[int] = PORT
     promises: ClassVar[Promises] = Promises.of_collections()
     shared = False
 

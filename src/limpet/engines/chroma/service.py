@@ -19,6 +19,8 @@ from limpet.engines.address import Address
 from limpet.engines.services import authority_of, flag
 from limpet.errors import LastingStoreError, StoreError, reason, unknown_name
 
+PORT = 8000
+"""Of a server whose URL names none."""
 SCOPES = {"tenant": "default_tenant", "database": "default_database"}
 """Options of a URL that say where in a server a collection is, each with what is meant without it."""
 OPTIONS = ("https", *SCOPES)
@@ -84,7 +86,7 @@ class Service:
     """
 
     def __init__(self, address: Address) -> None:
-        host, port = authority_of(address, 8000, _TOKEN)
+        host, port = authority_of(address, PORT, _TOKEN)
         token = os.environ.get(_TOKEN)
         https = flag(address, "https", token is not None)
         said = {name: quote(address.options.get(name, default), safe="") for name, default in SCOPES.items()}

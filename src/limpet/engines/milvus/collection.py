@@ -13,7 +13,7 @@ from pymilvus import DataType, MilvusClient, MilvusException
 
 from limpet.engines.address import Address
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
-from limpet.engines.milvus.source import Field, connected, describe, literal, load_of_file, translated
+from limpet.engines.milvus.source import PORT, Field, connected, describe, literal, load_of_file, translated
 from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, without_secrets
@@ -37,6 +37,7 @@ class MilvusEngine:
 
     beside: ClassVar[Collection[str]] = ()
     scopes: ClassVar[Mapping[str, str]] = {"database": "default"}
+    port: ClassVar[int] = PORT
     promises: ClassVar[Promises] = Promises.of_collections()
     shared = False
 

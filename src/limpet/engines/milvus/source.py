@@ -28,6 +28,8 @@ from limpet.engines.source import declared_similarity, filter_of, kept, needed, 
 from limpet.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from limpet.support.extras import require
 
+PORT = 19530
+"""Of a server whose URL names none."""
 _PAGE = 1024
 """Ids asked for at a time."""
 MOST = 16_384
@@ -268,7 +270,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
     """
     with translated(address):
         if "://" in address.place:
-            host, port = authority_of(address, 19530, _TOKEN)
+            host, port = authority_of(address, PORT, _TOKEN)
             uri = f"{'https' if flag(address, 'https', False) else 'http'}://{host}:{port}"
             said = {"token": os.environ.get(_TOKEN, ""), "db_name": address.options.get("database", "")}
         else:

@@ -16,7 +16,7 @@ from limpet.engines.postgres.address import Connection
 from limpet.engines.postgres.ledger import BEGIN, SNAPSHOT, PostgresDatabase, translated
 from limpet.engines.sqlite import holder, writer_refused
 from limpet.engines.store import Commit
-from limpet.errors import GalleryError
+from limpet.errors import LockedError
 
 KEPT_SECONDS = 5.0
 """How long a snapshot waits for a further search: the server cleans up nothing that it could see."""
@@ -161,7 +161,7 @@ class ConnectionLock:
         """Hold the lock, and let all that this thread does go through its connection, in transactions.
 
         Raises:
-            GalleryError: Somebody else holds it for longer than ``timeout`` seconds.
+            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
         """
         connection = self.database.take()
         end = "ROLLBACK"
@@ -195,7 +195,7 @@ class ConnectionLock:
         )
         connection.execute(self.database.started("COMMIT AND CHAIN"))
 
-    def _refusal(self, connection: Connection, who: str) -> GalleryError:
+    def _refusal(self, connection: Connection, who: str) -> LockedError:
         found = connection.execute("SELECT value FROM meta WHERE name = 'writer'").fetchall()
         return writer_refused(who, found[0][0] if found else "another process")
 

@@ -19,7 +19,7 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 from limpet.engines.address import Address
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.promises import Promises
-from limpet.engines.qdrant.source import UNNAMED, connected, point_id, translated, vectors_of
+from limpet.engines.qdrant.source import PORT, UNNAMED, connected, point_id, translated, vectors_of
 from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
 
@@ -47,6 +47,7 @@ class QdrantEngine:
 
     beside: ClassVar[Collection[str]] = ("vector", "collection")
     scopes: ClassVar[Mapping[str, str]] = {}
+    port: ClassVar[int] = PORT
     promises: ClassVar[Promises] = Promises.of_collections()
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:

@@ -37,6 +37,8 @@ from limpet.errors import DataError, LastingStoreError, StoreError, reason, unkn
 from limpet.support.disk import only_files
 from limpet.support.documents import read_json
 
+PORT = 6333
+"""Of a server whose URL names none."""
 ID = "id"
 """The column of the ids of points, as texts."""
 UNNAMED = "vector"
@@ -275,7 +277,7 @@ def connected(address: Address) -> Iterator[QdrantClient]:
             with _folder(Path(address.place)) as client:
                 yield client
             return
-        host, port = authority_of(address, 6333, _KEY)
+        host, port = authority_of(address, PORT, _KEY)
         key = os.environ.get(_KEY)
         https = flag(address, "https", key is not None)
         with warnings.catch_warnings():
