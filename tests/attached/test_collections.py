@@ -446,7 +446,7 @@ class Held:
 def any_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "SQLite":
         return str(tmp_path / "ledger.db")
-    return quote(request.getfixturevalue("postgres_url").partition("&schema=")[0], safe="")
+    return str(request.getfixturevalue("postgres_url")).partition("&schema=")[0]
 
 
 def test_who_cancels_late_removes_nothing_that_was_started_since(
