@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from crash.applications import (
 from crash.server import Server
 from crash.shop import DIM, Shop, lasting_shop, vector
 from limpet import Gallery, Hypersphere, open_upgrade
+from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
 from limpet.galleries.backup import restore
@@ -230,6 +233,43 @@ def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], obj
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_upgrade_keeps_its_promises(new_index: Callable[[Path], object], position: int) -> None:
     upgrade_contract(new_index)[position]()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("memory", "lance", "postgresql")])
+def test_an_index_is_rehearsed_before_its_start_and_after_its_swap(
+    new_index: Callable[[Path], AttachedIndex], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Old vectors are those of the application, and rows of one text are right for each other; nothing is written."""
+    index = new_index(tmp_path)
+    application: Any = index.application
+    for item in range(30):
+        application.write(item, f"text {item % 5}", "old")
+    url, column = (application.shop.url, "title") if hasattr(application, "shop") else (application.url, "text")
+    np.savez(made := tmp_path / "new.npz", ids=[*map(str, application.twin)],
+             vectors=directions("new", [*application.twin.values()]))  # fmt: skip
+
+    def rehearsed(*words: object) -> dict[str, Any]:
+        before = index.served()
+        told = ["upgrade", "rehearse", url, "--model", made, "--name", "new", "--class-column", column, "--sample", 24]
+        assert main([*map(str, [*told, "--out", tmp_path / "out", *words]), "--json"]) == 0
+        after = index.served()
+        assert after.keys() == before.keys() and all(np.array_equal(after[item], before[item]) for item in after)
+        return dict(json.loads(capsys.readouterr().out))
+
+    found = rehearsed("--old-name", "old")
+    assert (found["items"], found["sampled"], found["missing"], found["attached"]) == (30, 24, 0, True)
+    assert (found["judged"], found["before"]["map"], found["rollback_equal"]) == (24, 1.0, True)
+    assert found["commands"][0].startswith("limpet upgrade start") and (tmp_path / "out/rehearsal.html").exists()
+    with index.start() as upgrade:
+        index.fill(upgrade, "new")
+        upgrade.index()
+        upgrade.swap()
+    again = rehearsed()
+    assert again["old"]["fingerprint"] == found["old"]["fingerprint"] == "declared:old"
+    assert again["before"] == found["before"] and "start" not in again["commands"][0]
+    assert main(["upgrade", "rehearse", url, "--model", str(made), "--name", "new", "--order", "id"]) == 2
+    assert "--order with an index that an application owns" in " ".join(capsys.readouterr().err.split())
+    index.close()
 
 
 def test_an_upgrade_that_serves_the_wrong_model_is_found_out(tmp_path: Path) -> None:

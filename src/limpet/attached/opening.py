@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from limpet.engines.address import read_address, scheme_of
+from limpet.engines.address import Address, read_address, scheme_of
 from limpet.engines.collections import ENGINES
 from limpet.errors import ConfigError
 
@@ -101,11 +101,12 @@ def is_attached(url: str) -> bool:
     return of_collections(url) and not Path(url).exists()
 
 
-def previewed(url: str) -> Upgrade | Unstarted:
-    """Open a live index to plan its upgrade, which need not be started.
+def previewed(url: str, **unstarted: Any) -> Upgrade | Unstarted:
+    """Open a live index to plan or to rehearse its upgrade, which need not be started.
 
     Args:
         url: Of a gallery, or of a table or collection.
+        **unstarted: Options of `Unstarted`, for an upgrade that is not started.
     """
     from limpet.attached.base import NotStartedError
     from limpet.attached.plan import Unstarted
@@ -115,11 +116,16 @@ def previewed(url: str) -> Upgrade | Unstarted:
         if it.phase != "steady" or not is_attached(url):
             return it
         it.close()
+    return Unstarted(rows_of(url), **unstarted)
+
+
+def rows_of(url: str) -> Address:
+    """Return where the rows of a table or a collection are, as a source."""
     if of_collections(url):
         from limpet.attached.collections.opening import read_place
 
-        return Unstarted(read_place(url).address)
-    return Unstarted(read_address(url))
+        return read_place(url).address
+    return read_address(url)
 
 
 def of_collections(url: str) -> bool:

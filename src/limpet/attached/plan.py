@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Self, Unpack
 
 import numpy as np
@@ -73,11 +74,12 @@ class Unstarted:
 
     Args:
         address: Of a table or a collection, as a source.
+        sample: Which of the old vectors are read; `SAMPLE` of them when left out.
+        old: Fingerprint of the model that made them.
     """
 
-    def __init__(self, address: Address) -> None:
-        self._source = open_source(address)
-        self._drawn: dict[int, EmbeddingSet] = {}
+    def __init__(self, address: Address, sample: Sample | None = None, old: str = _OLD) -> None:
+        self._source, self._sample, self._old = open_source(address), sample or Sample(SAMPLE), old
 
     def __enter__(self) -> Self:
         return self
@@ -98,28 +100,23 @@ class Unstarted:
     @property
     def stored(self) -> VectorSource:
         """The old vectors of a sample, for adapters and heads."""
-        return SampledVectors(self.drawn(SAMPLE))
+        return SampledVectors(self.drawn)
 
-    def drawn(self, size: int) -> EmbeddingSet:
-        """Return the old vectors of a random sample of the items."""
-        if size not in self._drawn:
-            source = open_source(replace(self._source.address, sample=Sample(size)))
-            self._drawn[size] = embeddings_of(source, fingerprint=_OLD, unusable=[])
-        return self._drawn[size]
+    @cached_property
+    def drawn(self) -> EmbeddingSet:
+        """The old vectors of a random sample of the items."""
+        source = open_source(replace(self._source.address, sample=self._sample))
+        return embeddings_of(source, fingerprint=self._old, unusable=[])
 
     def model(self, side: ModelSide) -> UpgradeModel:
         """Return one of the models; of the new one nothing is known yet."""
         if side == "new":
             return UpgradeModel("declared:new", 0)
-        return UpgradeModel(_OLD, self.drawn(SAMPLE).space.dim)
+        return UpgradeModel(self.drawn.fingerprint, self.drawn.space.dim)
 
-    @checked
-    def plan(
-        self, source: VectorSource | None = None, *, sample: Annotated[int, Ge(2)] = SAMPLE,
-        **options: Unpack[PlanOptions],
-    ) -> BackfillPlan:  # fmt: skip
+    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
         """Say what an upgrade to the model of a source will take; see `plan`."""
-        drawn = self.drawn(sample)
+        drawn = self.drawn
         known = BackfillPlan(
             "the new model" if source is None else source.fingerprint, self.items, self.items,
             0 if source is None else _NUMBER * self.items * source.space.dim, _NUMBER * self.items * drawn.space.dim,

@@ -75,7 +75,7 @@ def _ends(results: Rehearsal) -> tuple[float, float, float]:
 
 
 def _on_sample(results: Rehearsal) -> str:
-    """Say on what scores were measured, where that is a part: in the whole gallery they are others."""
+    """Say on what scores were measured, where that is a part: among all items they are others."""
     if results.sampled == results.items:
         return ""
     return f" (among {results.sampled:,} of the {results.items:,} items)"
@@ -212,13 +212,14 @@ def next_step(results: Rehearsal) -> str:
     """Say what to do next; the commands, where they are known, run as they are."""
     verdict = results.verdict
     if verdict == "failed":
-        return "run `limpet gallery doctor`, and report what this page shows; the gallery itself was only read."
+        look = "limpet upgrade verify" if results.attached else "limpet gallery doctor"
+        return f"run `{look}`, and report what this page shows; {results.only_read}."
     if verdict == "worse":
-        return "keep the old model, or find out why the new one finds less; the gallery itself was only read."
+        return f"keep the old model, or find out why the new one finds less; {results.only_read}."
     if verdict == "mixed":
         return (
             "look at the examples below, and decide whether the first hit counts for your users before anything is "
-            "swapped; the gallery itself was only read."
+            f"swapped; {results.only_read}."
         )
     if verdict == "not held out":
         return (
@@ -233,7 +234,7 @@ def next_step(results: Rehearsal) -> str:
     start = [] if results.new.name else ["limpet upgrade start"]
     steps = list(results.commands) or [*start, *steps]
     said = ", then ".join(f"`{step}`" for step in steps)
-    if not results.swaps_first:
+    if not (results.swaps_first or results.attached):
         said += "; a report or an adapter would let you swap first"
     return f"look at the examples below; then {said}." if verdict in ("unlabelled", "no gain") else f"{said}."
 

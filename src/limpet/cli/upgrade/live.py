@@ -19,7 +19,7 @@ from limpet.errors import ConfigError, LimpetError, without_secrets
 if TYPE_CHECKING:
     from limpet.upgrade.base import Upgrade
 
-_TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing": "same_column"}
+_TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing": "same_column", "orders": "order"}
 """Options by the parameter that they become, where the names differ."""
 
 
@@ -39,18 +39,6 @@ class LiveUrl(str):
         from limpet.attached.opening import is_attached
 
         return "an index that an application owns" if is_attached(self) else "a gallery"
-
-    def gallery(self, instead: str) -> GalleryUrl:
-        """Return the URL of a gallery, for a command that works on galleries only.
-
-        Args:
-            instead: What to do with your own index.
-        """
-        from limpet.attached.opening import is_attached
-
-        if is_attached(self):
-            raise ConfigError("This command is for galleries.", to_do=instead)
-        return GalleryUrl(self)
 
     @contextmanager
     def opened(self) -> Iterator[Upgrade]:

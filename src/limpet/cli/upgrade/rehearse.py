@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, exit_code, print_json, print_table, rate_progress
-from limpet.cli.gallery.common import command, made_by, open_vectors
+from limpet.cli.gallery.common import DECLARED, command, made_by, open_vectors
 from limpet.cli.gallery.options import Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
@@ -15,12 +17,16 @@ from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Typed
 from limpet.cli.upgrade.live import LiveUrl
+from limpet.cli.upgrade.vectors import attached, fingerprint, source_of
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
+    from limpet.attached.plan import Unstarted
     from limpet.embeddings import EmbeddingSet
-    from limpet.galleries import Gallery
     from limpet.galleries.rehearsal import Rehearsal
+    from limpet.upgrade.base import Upgrade
+    from limpet.upgrade.progress import Told
+    from limpet.upgrade.vector_sources import VectorSource
 
 PASSED = ("ready", "no gain")
 
@@ -42,42 +48,50 @@ def rehearse(
 ) -> int:
     """Rehearse a whole upgrade on an in-memory copy of a sample: swap, backfill and rollback, with searches throughout.
 
-    The gallery is only read. The exit code is 0 if searches find as much as today or more, at the end and on the way,
-    and 1 otherwise. Without labels this is unknown: the exit code is 3 if no step or search failed.
+    Your index is only read; the upgrade need not be started. The exit code is 0 if searches find as much as today or
+    more, at the end and on the way, and 1 otherwise. Without labels this is unknown: the exit code is 3 if no step or
+    search failed.
 
     Args:
-        links: What lets new queries search old vectors, for an upgrade that is not started yet.
+        links: Gallery only: what lets new queries search old vectors, for an upgrade that is not started yet.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Number of items of the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model. Default: sampled items.
-        old_name: Name of the old model, for .npz, .npy and .parquet queries.
-        order: Backfill orders to rehearse, the first one completely. Default: all that apply.
+        old_name: Name of the old model, for .npz, .npy and .parquet queries, and for your own index before the start.
+        order: Gallery only: backfill orders to rehearse, the first one completely. Default: all that apply.
         class_column: Metadata column of the class: items of a query's class are relevant.
         seed: Random seed of the sample and of random orders.
 
     Examples:
         limpet upgrade rehearse live --model st:models/v2 --texts requests.csv --link runs/link/adapter
+        limpet upgrade rehearse "postgresql://shop@db/shop?table=items&text=title" --model st:MODEL --class-column kind
     """
-    from limpet.galleries.rehearsal import rehearse as rehearsed
+    from limpet.attached.opening import previewed
+    from limpet.engines.address import Sample
     from limpet.reports.rehearsal import write_rehearsal_report
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
-    gallery = url.gallery("`limpet evaluate --old URL --new FILE` compares both models on your own index.")
-    with gallery.opened() as it:
-        vectors = source.opened(it, sets)
+    named = {} if old_name is None else {"old": fingerprint(old_name)}
+    with url.told(), previewed(url, sample=Sample(sample, seed), **named) as it:
+        vectors = source_of(it, source, sets, "new")
         if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected=KINDS,
             )
-        asked = _queries(it, queries, (old_name, source.name))
         with rate_progress("rehearsal", None) as show:
-            found = rehearsed(
-                it, vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map, sample=sample,
-                queries=asked, orders=order or None, class_column=class_column, seed=seed,
-                on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
+
+            def on_step(event: Told) -> None:
+                show({"done": 0, "total": None, **event, "state": event["step"]})
+
+            found: Rehearsal = url.call(
+                _rehearser(it, url), vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map,
+                sample=sample, queries=_queries(it, vectors, queries, (old_name, source.name)), orders=order,
+                class_column=class_column, seed=seed,
+                on_step=on_step,
             )  # fmt: skip
-    found = found.model_copy(update={"commands": _commands(found, url, source, links), "command": typed})
+        commands = _commands(found, it, url, source, links)
+    found = found.model_copy(update={"commands": commands, "command": typed})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))
     _tell(found)
@@ -86,11 +100,29 @@ def rehearse(
     return exit_code(found.verdict in PASSED, told=found.verdict != "unlabelled")
 
 
-def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> tuple[str, ...]:
-    """Return what to type to upgrade the gallery as it was rehearsed, in order."""
+def _rehearser(it: Upgrade | Unstarted, url: str) -> Callable[..., Rehearsal]:
+    """Return what rehearses the upgrade of an index of this kind."""
+    from limpet.attached.plan import Unstarted
+    from limpet.attached.rehearsal import rehearse as of_rows
+    from limpet.galleries.rehearsal import rehearse as of_gallery
+    from limpet.galleries.upgrade import GalleryUpgrade
+
+    if isinstance(it, GalleryUpgrade):
+        return partial(of_gallery, it.gallery)
+    return partial(of_rows, url, it if isinstance(it, Unstarted) else attached(it))
+
+
+def _commands(found: Rehearsal, it: Upgrade | Unstarted, url: str, source: NewVectors, links: Links) -> tuple[str, ...]:
+    """Return what to type to upgrade the index as it was rehearsed, in order."""
+    from limpet.attached.plan import Unstarted
     from limpet.reports.rehearsal import wanted_order
 
     given, first = source.typed(), []
+    if found.attached:
+        name = found.old.fingerprint.removeprefix(DECLARED)
+        words = {"start": ("--old-name", name, *source.identity()), "backfill": given, "index": (), "swap": ()}
+        steps = [step for step in words if step != "start" or isinstance(it, Unstarted)]
+        return tuple(command(f"upgrade {step}", url, *words[step]) for step in steps)
     if not found.new.name:
         evidence = [word for path in links.evidence for word in ("--evidence", path)]
         evidence += [] if links.link is None else ["--link", links.link]
@@ -103,14 +135,20 @@ def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> t
 
 
 def _queries(
-    gallery: Gallery, places: list[Place], models: tuple[str | None, str | None]
+    it: Upgrade | Unstarted, source: VectorSource, places: list[Place], names: tuple[str | None, str | None]
 ) -> tuple[EmbeddingSet, EmbeddingSet] | None:
     """Open the same queries by both models, old and new."""
+    from limpet.galleries.upgrade import GalleryUpgrade
+
     if not places:
         return None
+    if isinstance(it, GalleryUpgrade):
+        models = [made_by(it.gallery.state, name) for name in names]
+    else:
+        models = [it.model("old").fingerprint, source.fingerprint]
     old, new = (
-        open_vectors(place, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name))
-        for place, name in zip(places, models, strict=True)
+        open_vectors(place, parts=("query", "embeddings"), fingerprint=model if place.nameless else None)
+        for place, model in zip(places, models, strict=True)
     )
     return old, new
 
@@ -135,3 +173,5 @@ def _tell(found: Rehearsal) -> None:
     for name, why in found.left_out.items():
         console.print(f"The order {name} was left out: {plain_text(why)}")
     console.print(f"Next: {plain_text(next_step(found))}")
+    if found.attached:
+        console.print(f"Nothing was changed: {found.only_read}.")

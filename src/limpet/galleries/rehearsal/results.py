@@ -197,7 +197,8 @@ class Rehearsal(Results):
     """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it.
 
     Args:
-        gallery: URL of the gallery, which was only read, without passwords.
+        gallery: URL of the gallery, table or collection, which was only read, without passwords.
+        attached: Whether an application owns it.
         items: Items it has.
         sampled: Items of the copy.
         missing: Items of the sample that the source does not have.
@@ -234,6 +235,7 @@ class Rehearsal(Results):
     kind: str
     title: str = "Rehearsal of an upgrade"
     gallery: str
+    attached: bool = False
     items: Count
     sampled: PositiveInt
     missing: Count
@@ -260,6 +262,11 @@ class Rehearsal(Results):
     passed: bool
     two_stage: TwoStages | None = None
     commands: tuple[str, ...] = ()
+
+    @property
+    def only_read(self) -> str:
+        """Assurance that nothing was changed, a clause."""
+        return f"the {'data of the application' if self.attached else 'gallery'} was only read"
 
     @property
     def labelled(self) -> bool:

@@ -79,6 +79,7 @@ def rehearse(
     most_queries: PositiveInt = _MOST_QUERIES,
     seed: Seed = 0,
     on_step: Progress | None = None,
+    live: tuple[str, int] | None = None,
 ) -> Rehearsal:
     """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
 
@@ -104,6 +105,8 @@ def rehearse(
         most_queries: Use so many queries at most.
         seed: Of the sample, of random orders and of what is shown.
         on_step: Told "step", and "done" and "total" while items are embedded.
+        live: URL and number of items of the index that an application owns, where the gallery holds a sample of it.
+            Two-stage search, which such an index has not, is left out.
 
     Raises:
         ConfigError: A number is out of range, an order is unknown, or links are given that the gallery has.
@@ -129,10 +132,11 @@ def rehearse(
     names = list(orders or ["random", *(name for name in ORDERS if name not in ("random", "id"))])
     run = _Run(upgrade, items, made, asked, seed, tell)
     run.whole(names[0])
-    run.in_two_stages()
+    if live is None:
+        run.in_two_stages()
     for order in names[1:]:
         run.again(order, wanted=orders is not None)
-    return run.results(gallery.store.url, pointer.items)
+    return run.results(*(live or (gallery.store.url, pointer.items)), attached=live is not None)
 
 
 class _Run:
@@ -159,6 +163,7 @@ class _Run:
         self.answers: dict[float, Answers] = {}  # of new queries, by share of the items with a new vector
         self.left_out: dict[str, str] = {}
         self.linked: Linked = "none"
+        self.two_stage: TwoStages | None = None
         self.at_once = False  # whether new queries may search old vectors, so that the swap can come first
 
     def whole(self, order: str) -> None:
@@ -241,12 +246,13 @@ class _Run:
             again_milliseconds=1000 * float(np.median(again)),
         )
 
-    def results(self, gallery: str, size: int) -> Rehearsal:
+    def results(self, gallery: str, size: int, *, attached: bool) -> Rehearsal:
         """Return all that was measured.
 
         Args:
-            gallery: URL of the gallery.
+            gallery: URL of the index.
             size: Items it has.
+            attached: Whether an application owns it.
         """
         searches = Searches(
             made=self.asked, failed=tuple(self.failed[:5]), incomplete=self.incomplete, wrong=self.wrong,
@@ -258,6 +264,7 @@ class _Run:
         verdict = verdict_of(next(iter(self.curves.values())), searches, equal, share)
         return Rehearsal.of(
             gallery=without_secrets(gallery),
+            attached=attached,
             items=size,
             sampled=len(self.items),
             missing=self.missing,
