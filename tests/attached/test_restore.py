@@ -17,6 +17,7 @@ from attached.test_rights import insert as insert_as
 from attached.test_rights import people as people  # a fixture
 from crash.server import PROGRAMS
 from crash.shop import GOODS, Shop, indexed, source, written
+from limpet.attached.opening import upgrade_journal
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
 from limpet.errors import GalleryError
 
@@ -202,6 +203,8 @@ def test_two_attachments_of_a_database(shop: Shop, copies: Copies) -> None:
                 it.rollback(writes="old")
             it.cancel()
     assert other.dump() == schema
+    kinds = [[event["kind"] for event in upgrade_journal(other.at(f"shop.{table}"))] for table in ("items", "words")]
+    assert all(kind[0] == "start" and kind[-1] == "cancel" for kind in kinds) and "swap" in kinds[0]
 
 
 ORDERS = """

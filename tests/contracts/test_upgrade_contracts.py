@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from crash.applications import (
 from crash.server import Server
 from crash.shop import DIM, Shop, lasting_shop, vector
 from limpet import Gallery, Hypersphere, open_upgrade
+from limpet.attached.opening import upgrade_journal
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
@@ -126,6 +127,9 @@ class GalleryIndex:
     def declare(self, upgrade: Upgrade, side: ModelSide) -> None:
         self.writes = side
 
+    def log(self) -> Sequence[Mapping[str, object]]:
+        return upgrade_journal(self.url)
+
     def served(self) -> dict[str, NDArray[np.float32]]:
         active = self.gallery.state.active
         fingerprint = self.gallery.state.by_name[active].fingerprint.removeprefix("declared:")
@@ -189,6 +193,14 @@ class AttachedIndex:
         upgrade.declare_writes(side)  # type: ignore[attr-defined]
         self.writes = side
 
+    @property
+    def url(self) -> str:
+        owner: Any = self.application
+        return str(getattr(owner, "shop", owner).url)
+
+    def log(self) -> Sequence[Mapping[str, object]]:
+        return upgrade_journal(self.url)
+
     def served(self) -> dict[str, NDArray[np.float32]]:
         return {str(item): self._direction(numbers) for item, (_, numbers) in self.application.served().items()}
 
@@ -244,7 +256,7 @@ def test_an_index_is_rehearsed_before_its_start_and_after_its_swap(
     application: Any = index.application
     for item in range(30):
         application.write(item, f"text {item % 5}", "old")
-    url, column = (application.shop.url, "title") if hasattr(application, "shop") else (application.url, "text")
+    url, column = index.url, "title" if isinstance(application, PostgresApplication) else "text"
     np.savez(made := tmp_path / "new.npz", ids=[*map(str, application.twin)],
              vectors=directions("new", [*application.twin.values()]))  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,32 @@ def open_upgrade(url: str) -> Upgrade:
     from limpet.galleries.upgrade import GalleryUpgrade
 
     return GalleryUpgrade(Gallery.open(url))
+
+
+def upgrade_journal(url: str, last: int | None = None) -> Sequence[Mapping[str, object]]:
+    """Return what was done in the upgrade of a live index, or in the last one that ended, the last event last.
+
+    Args:
+        url: Of the index.
+        last: Of how many events at most; of all when left out.
+
+    Raises:
+        GalleryError: There is no gallery, or no upgrade was ever started.
+    """
+    from limpet.attached.base import NotStartedError
+
+    try:
+        with open_upgrade(url) as it:
+            return it.journal(last)
+    except NotStartedError:
+        if of_collections(url):  # whose ledger keeps upgrades that ended
+            raise
+        from limpet.attached.postgres.attachment import ended
+
+        events = ended(url)
+        if not events:
+            raise
+        return events[-(last or 0) :]
 
 
 def start_upgrade(url: str, new: UpgradeModel, **options: Any) -> Upgrade:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
@@ -70,6 +70,9 @@ class LiveIndex(Protocol):
 
         The copy may be of the index alone, and have the ledger of this one.
         """
+
+    def log(self) -> Sequence[Mapping[str, object]]:
+        """Return what was done, as `limpet upgrade log` lists it: of the last upgrade, which may have ended."""
 
     def served(self) -> FoundVectors:
         """Return the vectors that searches find now, by item."""
@@ -202,6 +205,24 @@ def cancel_leaves_the_old_vectors(index: LiveIndex) -> None:
     with index.start() as again:
         stands(again, "started")
         serves(index, "old")
+
+
+@promise
+def the_log_outlives_the_upgrade(index: LiveIndex) -> None:
+    """What was done can be read after the end of an upgrade, and that of the next one after its end."""
+    with _started(index) as upgrade:
+        before = [event["kind"] for event in upgrade.journal()]
+        upgrade.cancel()
+    kinds = [event["kind"] for event in index.log()]
+    assert kinds[: len(before)] == before and "cancel" in kinds[len(before) :]
+    with index.start() as upgrade:
+        index.fill(upgrade, "new")
+        upgrade.index()
+        upgrade.swap()
+        index.declare(upgrade, "new")
+        upgrade.finish()
+    kinds = [event["kind"] for event in index.log()]
+    assert kinds.index("swap") < kinds.index("finish")
 
 
 @promise

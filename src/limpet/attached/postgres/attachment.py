@@ -198,6 +198,21 @@ def open_attachment(url: str) -> PostgresAttachment:
         raise
 
 
+def ended(url: str) -> Sequence[AttachmentEvent]:
+    """Return what was done in the last upgrade of a table that ended; nothing where none did.
+
+    Args:
+        url: Of the table, as it was called at the end; it may be left out.
+    """
+    address = read_table_address(url)
+    session = Session(address.database)
+    try:
+        with session.transaction():
+            return TableLedger(session).ended(address)
+    finally:
+        session.close()
+
+
 def _numbered(session: Session, entry: TableEntry, layout: AnyLayout) -> TableRecord:
     """Return the record with the numbers of the columns that were added."""
     found = {
@@ -774,8 +789,7 @@ class PostgresAttachment:
                 if renewed:
                     self._session.rows(restored_not_null(self._session, entry, layout.relation))
                     self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
-                self._ledger.apply(entry, event)
-                self._ledger.remove(self.number)
+                self._ledger.end(entry, event)
 
         with self._session.transaction():
             refuse_lacking(held(self._session, self.number)[1])
@@ -790,8 +804,8 @@ class PostgresAttachment:
         with self._session.transaction():
             others = self._ledger.entries()
         return () if others else (
-            f"{SCHEMA}.model_of stays for queries that call it, and answers NULL. When none does any more: "
-            f"DROP SCHEMA {SCHEMA} CASCADE;",
+            f"{SCHEMA}.model_of stays for queries that call it, and answers NULL; the log of upgrades stays beside it. "
+            f"When nothing needs either any more: DROP SCHEMA {SCHEMA} CASCADE;",
         )  # fmt: skip
 
     def _check_not_null(self, kind: str, stays: ModelSide, check: str) -> None:
@@ -838,8 +852,7 @@ class PostgresAttachment:
                     "AND strpos(col_description(attrelid, attnum), %s) > 0", [record.table.oid, record.token],
                 ):  # fmt: skip
                     self._session.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
-            self._ledger.note(entry.id, {"kind": "cancel", "force": True})
-            self._ledger.remove(self.number)
+            self._ledger.end(entry, {"kind": "cancel", "force": True})
 
     def _is_changed(self, entry: TableEntry) -> bool:
         """Return whether the table is gone, or not what it was when it was attached."""

@@ -13,6 +13,7 @@ from limpet.attached.postgres.table import AttachedTable
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.database import POSTGRES
 from limpet.engines.postgres.session import Session, literal, locked
+from limpet.engines.postgres.table_address import TableAddress
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.upgrade.model import UpgradeModel
 
@@ -105,6 +106,14 @@ CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
 {_RIGHTS}"""
 CREATE = _TABLES.strip().removesuffix(";")
 """What makes an empty ledger."""
+
+
+_ENDED = f"""
+SELECT attachment FROM {SCHEMA}.journal,
+    json_to_record(event::json) AS last (schema text, "table" text, vector text)
+WHERE vector IS NOT NULL AND ? IN ('', "table", concat_ws('.', schema, "table")) AND ? IN ('', vector)
+ORDER BY sequence DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
@@ -329,6 +338,16 @@ class TableLedger(AttachmentLedger[TableRecord]):
                                                                                   number]
         )  # fmt: skip
 
-    def remove(self, number: int) -> None:
-        """Remove an attachment; `model_of` stays, which stored functions and queries of the application may call."""
-        self.database.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
+    def end(self, entry: TableEntry, event: AttachmentEvent) -> None:
+        """Write the last event down and remove an attachment.
+
+        Its journal stays, and `model_of`, which stored functions and queries of the application may call.
+        """
+        table = entry.record.table
+        self.note(entry.id, {**event, "schema": table.schema, "table": table.name, "vector": table.vector.name})
+        self.database.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [entry.id])
+
+    def ended(self, address: TableAddress) -> list[dict[str, object]]:
+        """Return the journal of the last upgrade that ended in what a URL means; nothing where none did."""
+        found = self.database.execute(_ENDED, [address.table, address.vector]) if self.is_there() else []
+        return [event for (number,) in found for event in self.journal(number)]

@@ -413,7 +413,7 @@ def writes(url: LiveUrl, *, source: LateVectors = LateVectors(), of: str, allow_
 
 
 def log(url: LiveUrl, *, last: int = 20) -> int:
-    """List the steps of the upgrade, the most recent last.
+    """List the steps of the upgrade, or of the last one that ended, the most recent last.
 
     Args:
         last: Number of entries.
@@ -421,9 +421,11 @@ def log(url: LiveUrl, *, last: int = 20) -> int:
     Examples:
         limpet upgrade log live
     """
+    from limpet.attached.opening import upgrade_journal
+
     refuse(last < 1, f"--last {last}.", "at least 1")
-    with url.opened() as it:
-        events = it.journal(last)
+    with url.told():
+        events = upgrade_journal(url, last)
     print_table("Log", ["at", "step", "what"], [[str(one["at"]), str(one["kind"]), _details(one)] for one in events])
     print_json({"log": events})
     return 0
