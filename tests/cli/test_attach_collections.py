@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,26 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert terminal.served() == expected(application.twin, "new")
     kinds = [event["kind"] for event in terminal.run("log")["log"]]
     assert kinds[0] == "start" and kinds[-1] == "finish"
+
+
+@pytest.mark.parametrize("terminal", ["Qdrant"], indirect=True)
+@pytest.mark.parametrize("damage", [
+    "UPDATE attachments SET record = '{}'", "UPDATE attachments SET state = 'x'", "UPDATE journal SET event = '[]'", "",
+])  # fmt: skip
+def test_a_damaged_ledger_is_told_by_its_own_name(damage: str, tmp_path: Path, terminal: Terminal) -> None:
+    terminal.run("start", *MODELS)
+    ledger = tmp_path / "ledger.db"
+    if damage:
+        with closing(sqlite3.connect(ledger)) as connection:
+            connection.execute(damage)
+            connection.commit()
+    else:
+        ledger.with_name("ledger.db-wal").unlink(missing_ok=True)
+        ledger.write_bytes(b"no database" * 1000)
+    url = f"{terminal.application.url}&text=text"
+    assert main(["upgrade", "log", url]) == 2
+    said = " ".join(terminal.capsys.readouterr().err.split())
+    assert "restore a damaged ledger" in said and "gallery" not in said.replace(str(tmp_path), "")
 
 
 def test_what_is_cancelled_leaves_no_trace(terminal: Terminal, files: Callable[..., Path]) -> None:

@@ -12,10 +12,12 @@ from pydantic import TypeAdapter
 
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.engines.database import Database, Dialect
-from limpet.engines.ledger import read_journal
+from limpet.engines.ledger import read_journal, reading
 from limpet.errors import GalleryError
 
 FORMAT_VERSION = 1
+FAILING = "check the disk and the path, and restore a damaged ledger from a copy; then `limpet upgrade status`."
+"""What to do about a ledger that fails."""
 _TABLES = (
     "format (version bigint NOT NULL)",
     "attachments (id {0.number}, started {0.moment}, record text NOT NULL, state text NOT NULL{1})",
@@ -97,10 +99,11 @@ class AttachmentLedger(Generic[AttachmentRecord]):
     def read(self, row: Sequence[Any]) -> AttachmentEntry[AttachmentRecord]:
         """Return an attachment of its columns id, record, state and started."""
         number, record, state, started = row
-        return AttachmentEntry(
-            int(number), self.records.validate_json(record), _STATE.validate_json(state),
-            datetime.fromtimestamp(started, UTC),
-        )  # fmt: skip
+        with reading(f"Upgrade {number!r:.60} of the ledger", FAILING):
+            return AttachmentEntry(
+                int(number), self.records.validate_json(record), _STATE.validate_json(state),
+                datetime.fromtimestamp(started, UTC),
+            )  # fmt: skip
 
     def add(self, record: AttachmentRecord, event: AttachmentEvent, **further: tuple[str, Any]) -> int:
         """Add an attachment, and return its number; `lock` comes first.
@@ -140,7 +143,7 @@ class AttachmentLedger(Generic[AttachmentRecord]):
 
     def journal(self, number: int) -> list[dict[str, object]]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
-        entries = read_journal(self.database, f"{self.prefix}journal", "attachment = ?", number)
+        entries = read_journal(self.database, f"{self.prefix}journal", "attachment = ?", number, FAILING)
         return [one.to_dict() for one in entries]
 
 

@@ -34,12 +34,12 @@ def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray
     return queries
 
 
-def damaged(what: str, why: str) -> StoreError:
-    """Build the error for a record of a gallery that is not as it was written."""
-    return LastingStoreError(
-        f"{what} is damaged: {why}.",
-        to_do="look at the rest with `limpet gallery doctor`; restore the gallery from a copy. It is as it was.",
-    )
+OF_GALLERIES = "look at the rest with `limpet gallery doctor`; restore the gallery from a copy. It is as it was."
+
+
+def damaged(what: str, why: str, to_do: str = OF_GALLERIES) -> StoreError:
+    """Build the error for a record that is not as it was written."""
+    return LastingStoreError(f"{what} is damaged: {why}.", to_do=to_do)
 
 
 def refuse_wrong_ids(ids: Sequence[str], what: str) -> None:

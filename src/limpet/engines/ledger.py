@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.engines.checks import damaged
+from limpet.engines.checks import OF_GALLERIES, damaged
 from limpet.engines.database import Database
 from limpet.engines.filters import COLUMN_TYPES, Metadata
 from limpet.engines.planning import MOST_GENERATIONS, CommitPlan, check, planned, unknown_generation
@@ -334,7 +334,9 @@ class GalleryLedger:
             return {_text(identifier): _whole(retrieved) for identifier, retrieved in rows}
 
 
-def read_journal(database: Database, table: str, condition: str, value: int) -> list[JournalEntry]:
+def read_journal(
+    database: Database, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
+) -> list[JournalEntry]:
     """Return entries of the journal of a gallery, or of attachments, in order.
 
     Args:
@@ -342,6 +344,7 @@ def read_journal(database: Database, table: str, condition: str, value: int) -> 
         table: Its name.
         condition: Which entries, in SQL, with one ``?``.
         value: For that.
+        to_do: About a damaged one.
 
     Raises:
         StoreError: An entry is damaged.
@@ -350,20 +353,20 @@ def read_journal(database: Database, table: str, condition: str, value: int) -> 
     for sequence, when, event in database.execute(
         f"SELECT sequence, time, event FROM {table} WHERE {condition} ORDER BY sequence", [value]
     ):
-        with reading(f"Entry {sequence!r:.60} of the journal"):
+        with reading(f"Entry {sequence!r:.60} of the journal", to_do):
             entries.append(JournalEntry(_whole(sequence), _moment(when), _event(event)))
     return entries
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def reading(what: str, to_do: str = OF_GALLERIES) -> Iterator[None]:
     """Turn what goes wrong while a record is taken apart into the error for a damaged one."""
     try:
         yield
     except LimpetError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(what, str(error)) from error
+        raise damaged(what, str(error), to_do) from error
 
 
 def _whole(value: Any, least: int = 0, most: int = _MOST) -> int:

@@ -11,9 +11,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from limpet.engines.database import SQLITE
@@ -34,6 +34,23 @@ _databases: WeakSet[SqliteDatabase] = WeakSet()
 _inherited: dict[object, list[sqlite3.Connection]] = {}  # connections of the parent, in use when it forked
 
 
+class Advice(NamedTuple):
+    """What to do about a database, in words.
+
+    Args:
+        failing: About one that fails or is damaged.
+        copying: How else to copy it, after "; or"; nothing where there is no other way.
+    """
+
+    failing: str
+    copying: str = ""
+
+
+OF_GALLERIES = Advice(
+    "check the disk and the path. `limpet gallery doctor` looks closer.", "; or take copies by `limpet gallery backup`"
+)
+
+
 class SqliteDatabase:
     """One SQLite file, in write-ahead mode, synced at every commit; any thread may use it.
 
@@ -44,12 +61,13 @@ class SqliteDatabase:
     Args:
         path: The file, or ":memory:" for one that vanishes with this object.
         disk: Told of every commit.
+        advice: For messages.
     """
 
     dialect = SQLITE
 
-    def __init__(self, path: Path | str, disk: Disk) -> None:
-        self.path, self.disk = path, disk
+    def __init__(self, path: Path | str, disk: Disk, advice: Advice = OF_GALLERIES) -> None:
+        self.path, self.disk, self.advice = path, disk, advice
         self._in_ram = path == ":memory:"
         self._idle: list[sqlite3.Connection] = []
         self._used: set[sqlite3.Connection] = set()
@@ -58,7 +76,7 @@ class SqliteDatabase:
         self._closed = False
         _databases.add(self)
         at_fork(self, before=SqliteDatabase._let_go, in_child=SqliteDatabase._start_anew)
-        with translated(path), self._connection():
+        with self.translated(), self._connection():
             pass  # a file that is no database is found now
 
     @property
@@ -75,8 +93,8 @@ class SqliteDatabase:
         if self.read_only:
             raise LastingStoreError(
                 f"'{Path(self.path).parent}' is read-only for this process.",
-                expected="a folder that it may write to; searches need no such right",
-                to_do="mount it for writing, change its rights, or copy the gallery.",
+                expected="a folder that it may write to; reading needs no such right",
+                to_do="mount it for writing, change its rights, or copy it.",
                 intact="It is intact.",
             )
 
@@ -118,13 +136,13 @@ class SqliteDatabase:
         if before is not None and _unshared(Path(self.path)) != before:
             raise StoreError(
                 f"'{self.path}' changed while it was read without locks, from a folder that is read-only here.",
-                expected="a gallery that nobody writes to, or one whose writer has it open",
+                expected="a database that nobody writes to, or one whose writer has it open",
                 to_do="ask again.",
             )
 
     def _take(self, begin: Sequence[str]) -> sqlite3.Connection:
         if self._closed:
-            raise StoreError(f"The gallery '{self.path}' was closed.", to_do="open it again.")
+            raise StoreError(f"The database '{self.path}' was closed.", to_do="open it again.")
         connection = self._idle.pop() if self._idle else self._open()
         self._used.add(connection)
         try:
@@ -158,7 +176,7 @@ class SqliteDatabase:
         if not self._in_ram:
             _refuse_special(Path(self.path))
             refuse_full_disk(Path(self.path), ROOM)
-            _refuse_shared(Path(self.path))
+            _refuse_shared(Path(self.path), self.advice)
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
             [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -191,14 +209,18 @@ class SqliteDatabase:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # it would be closed when the process ends
         self._used = set()
 
+    def translated(self) -> AbstractContextManager[None]:
+        """Turn errors of SQLite, and of the disk below it, into those of limpet."""
+        return translated(self.path, self.advice)
+
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
-        with translated(self.path), self._connection() as connection:
+        with self.translated(), self._connection() as connection:
             return connection.execute(statement, values).fetchall()
 
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many rows of values."""
-        with translated(self.path), self._connection() as connection:
+        with self.translated(), self._connection() as connection:
             connection.executemany(statement, values)
 
     @contextmanager
@@ -215,7 +237,7 @@ class SqliteDatabase:
         with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
             self._must_be_durable()
             yield
-            with translated(self.path):
+            with self.translated():
                 self.disk.reached("database.commit")
             self.execute("COMMIT")
             if not self._in_ram:
@@ -273,7 +295,7 @@ class SqliteDatabase:
     def _begun(self, *begin: str) -> Iterator[None]:
         """Keep one connection for this thread; what is not committed is rolled back."""
         with ExitStack() as stack:
-            with translated(self.path):
+            with self.translated():
                 connection = stack.enter_context(self._connection(*begin))
             self._own.connection = connection
             try:
@@ -331,7 +353,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     if alone_there is not None and alone_there[-1]:
         raise StoreError(
             f"The last commits of '{path}' are in '{path.name}-wal', and '{path.name}-shm' is missing.",
-            expected="both, or a gallery that was closed by its last writer",
+            expected="both, or a database that was closed by its last writer",
             to_do="open it once where its folder may be written, such as in a copy.",
         )
     url = f"{path.absolute().as_uri()}?{'mode=ro' if alone_there is None else 'immutable=1'}"
@@ -348,7 +370,7 @@ def _refuse_special(path: Path) -> None:
         regular(f"{path}{suffix}")
 
 
-def _refuse_shared(path: Path) -> None:
+def _refuse_shared(path: Path, advice: Advice) -> None:
     """Refuse to write to a database that has another name in another folder.
 
     Both have a "-wal" and a lock of their own, so that each would lose what is written by the other name.
@@ -367,8 +389,7 @@ def _refuse_shared(path: Path) -> None:
             "by one name, the other loses.",
             expected="a database that this folder alone has",
             to_do="end all processes that use either, make a copy with files of its own, "
-            f"`{shlex.join(['cp', '-r', str(folder), f'{folder}.own'])}`, and open that; or take copies by `limpet "
-            "gallery backup`.",
+            f"`{shlex.join(['cp', '-r', str(folder), f'{folder}.own'])}`, and open that{advice.copying}.",
             intact="Nothing was changed.",
         )
 
@@ -392,7 +413,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @contextmanager
-def translated(where: Path | str) -> Iterator[None]:
+def translated(where: Path | str, advice: Advice = OF_GALLERIES) -> Iterator[None]:
     """Turn errors of SQLite, and of the disk below it, into those of limpet."""
     try:
         yield
@@ -400,8 +421,8 @@ def translated(where: Path | str) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         raise (LastingStoreError if code in _DAMAGED else StoreError)(
             f"The database '{where}' fails: {error}.",
-            expected="a readable database with room to write, as `limpet gallery create` makes it",
-            to_do="check the disk and the path. `limpet gallery doctor` looks closer.",
+            expected="a readable database with room to write",
+            to_do=advice.failing,
         ) from error
 
 
@@ -443,7 +464,7 @@ class WriterLock:
         while True:
             with self._opened() as handle:
                 self._wait(handle, who, until)
-                with translated(self.path):
+                with self._translated():
                     if not self._is_named(handle):
                         continue  # removed while this one waited
                     self._holding = handle
@@ -456,7 +477,7 @@ class WriterLock:
     @contextmanager
     def _opened(self) -> Iterator[int]:
         handles = self._handles
-        with translated(self.path), unforked():
+        with self._translated(), unforked():
             handle = os.open(regular(self.path), os.O_RDWR | os.O_CREAT, 0o644)
             handles.add(handle)
         try:
@@ -485,14 +506,17 @@ class WriterLock:
         Raises:
             GalleryError: It was, or is not held.
         """
-        with translated(self.path):
+        with self._translated():
             if self._holding < 0 or not self._is_named(self._holding):
                 raise GalleryError(
                     f"The lock file '{self.path}' was removed or replaced while this process was writing.",
                     expected="nobody but its writer to touch it; another may be writing by now",
                     to_do="write again; leave the file alone.",
-                    intact="The gallery is intact, without this commit.",
+                    intact="What was committed before is intact, without this commit.",
                 )
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self.path, self._database.advice)
 
     def _wait(self, handle: int, who: str, until: float) -> None:
         while True:

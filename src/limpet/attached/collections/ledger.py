@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 
 from limpet.attached.base import NotStartedError
 from limpet.attached.collections.due import DigestPair
-from limpet.attached.ledger import AttachmentEntry, AttachmentLedger
+from limpet.attached.ledger import FAILING, AttachmentEntry, AttachmentLedger
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.collection import Target
-from limpet.engines.sqlite import SqliteDatabase, WriterLock, writer_refused
+from limpet.engines.sqlite import Advice, SqliteDatabase, WriterLock, writer_refused
 from limpet.errors import LockedError
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
@@ -110,7 +110,7 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
         missing = NoLedgerError(f"There is no ledger '{place}'.", to_do="name it: ledger=FILE in the URL.")
         if not served and not make and not Path(place).is_file():
             raise missing
-        database = _session(place) if served else SqliteDatabase(Path(place), Disk())
+        database = _session(place) if served else SqliteDatabase(Path(place), Disk(), Advice(FAILING))
         super().__init__(database)
         self.prefix = f"{_SCHEMA}." if served else ""
         try:
