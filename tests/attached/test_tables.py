@@ -13,11 +13,13 @@ import pytest
 from crash.server import Pooler, Server
 from crash.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from limpet.adapters import ADAPTERS
+from limpet.attached.opening import previewed
+from limpet.attached.plan import Unstarted
 from limpet.attached.postgres.attachment import PostgresAttachment, start
 from limpet.attached.postgres.verify import concern
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
-from limpet.errors import LastingStoreError, UpgradeStateError
+from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
 from limpet.geometry import Hypersphere
 from limpet.training.text_models import VectorMap
 from limpet.upgrade.model import UpgradeModel
@@ -282,6 +284,19 @@ def test_texts_that_are_missing(shop: Shop) -> None:
         with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new model.*'2'"):
             it.swap()
         it.swap(allow_missing=1)
+
+
+def test_texts_of_several_columns_are_the_same_before_the_start(shop: Shop) -> None:
+    shop.execute("INSERT INTO shop.items VALUES (1, 'a', 1.50), (2, NULL, 2), (3, 'c', NULL), (4, NULL, NULL)")
+    url, ids = shop.at("shop.items", "text=title,price"), ["1", "2", "3", "4"]
+    shop.execute("UPDATE shop.items SET emb = %s", [written("old", "any")])
+    with previewed(url) as planned:
+        assert isinstance(planned, Unstarted)
+        before = planned.texts.read(ids)
+    with pytest.raises(ConfigError, match="titel"), previewed(shop.at("shop.items", "text=titel,price")):
+        pass
+    with shop.start(url) as it:
+        assert it.texts.read(ids) == before
 
 
 @pytest.fixture

@@ -25,7 +25,15 @@ from psycopg.types import TypeInfo
 from limpet.engines.address import Address
 from limpet.engines.moment import kept
 from limpet.engines.postgres.address import PostgresAddress, read_address
-from limpet.engines.source import declared_similarity, filter_of, metadata_kind, needed, roles_of, whole_ids
+from limpet.engines.source import (
+    check_readable,
+    declared_similarity,
+    filter_of,
+    metadata_kind,
+    needed,
+    roles_of,
+    whole_ids,
+)
 from limpet.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
 
 _ARROW = {
@@ -116,7 +124,18 @@ class PostgresTable:
         self._types = {name: "text" if enumeration else kind for name, kind, enumeration, _ in columns}
         self.schema = {name: _arrow(self._types[name], digits) for name, _, _, digits in columns}
         self._selected = {name: _selected(name, kind, enumeration) for name, kind, enumeration, _ in columns}
+        self._join_texts(address.roles.text)
         self._where = self._conditions()
+
+    def _join_texts(self, named: str | None) -> None:
+        """Add a column for texts of several columns, ``text=title,body``: with line breaks between, without NULL."""
+        parts = [] if named is None or named in self.schema else named.split(",")
+        if named is None or len(parts) < 2:
+            return
+        check_readable(self, parts)
+        joined = sql.SQL(", ").join(map(sql.Identifier, parts))
+        self._types[named], self.schema[named] = "text", pa.string()
+        self._selected[named] = sql.SQL(r"concat_ws(E'\n', {})").format(joined)
 
     def type_name(self, column: str) -> str:
         """Return what PostgreSQL calls the type of a column."""
