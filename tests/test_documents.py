@@ -284,8 +284,8 @@ def test_the_tutorial_on_your_own_table(
 ) -> None:
     """As printed, but for the port."""
     follow("docs/tutorials/attach.md", monkeypatch, {"54320": port})
-    before, after = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
-    assert "tennis racket" in before and "fleece jacket" in after
+    before, after, collection = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
+    assert "tennis racket" in before and "fleece jacket" in after and after == collection
 
 
 @pytest.mark.slow
