@@ -161,6 +161,19 @@ def test_pgvector_in_a_schema_of_its_own(shop: Shop, copies: Copies) -> None:
         shop.execute("ALTER EXTENSION vector SET SCHEMA public; DROP SCHEMA extensions")
 
 
+def test_a_restored_table_that_was_changed_is_told_at_once(shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    with shop.start() as it:
+        brought(it, "filled")
+        other = copies.restore(shop)
+    other.execute("ALTER TABLE shop.items RENAME title TO name")
+    with open_attachment(other.url) as it:
+        assert len(it.notes) == 2 and "title is gone" in it.notes[1]
+        with pytest.raises(GalleryError, match="title is gone"):
+            it.index()
+        it.cancel(force=True)
+
+
 def test_roles_write_after_a_restore_as_before(people: People, copies: Copies) -> None:
     shop = people.shop
     people.own()

@@ -39,6 +39,10 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
         relation, called = entry.record.table.identifier, f"{entry.record.table.schema}.{entry.record.table.name}"
         ledger.note(number, {"kind": "restored", "table": called})
         layout = layout_in(entry, relation, entry.state)
+        found[number] = (
+            f"The database was restored from a dump. {called} is the table of this attachment: it carries the token "
+            f"{entry.record.token}.",
+        )
         try:
             for name, _ in layout.added.values():
                 session.rows(marking(entry.record, relation, name))
@@ -47,12 +51,8 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
                 session.rows(statement)
         except StoreError:
             raise
-        except GalleryError:
-            pass  # whoever goes on is told what is wrong with the table
-        found[number] = (
-            f"The database was restored from a dump. {called} is the table of this attachment: it carries the token "
-            f"{entry.record.token}.",
-        )
+        except GalleryError as error:  # every step refuses such a table, and `cancel --force` has to be possible
+            found[number] += (f"{error.given} {error.to_do}",)
     return found
 
 

@@ -207,13 +207,11 @@ def lock_key(schema: str) -> int:
 
 def _finish(database: PostgresDatabase, connection: Connection, statement: str) -> None:
     """Run a last statement and give a connection back; close it if it did not work."""
-    finished = False
     try:
         connection.execute(statement.encode())
-        finished = True
-    except psycopg.Error:
-        pass
+    except BaseException as error:
+        connection.close()  # by which the server ends the transaction, and lets go of the lock
+        if not isinstance(error, psycopg.Error):
+            raise
     finally:
-        if not finished:
-            connection.close()
         database.give(connection)
