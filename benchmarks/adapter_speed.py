@@ -95,7 +95,7 @@ def as_sets(new: NDArray[np.float32], old: NDArray[np.float32], rows: int) -> di
         for name, vectors in (("old", old), ("new", new))
     }
     parts = {"": slice(0, rows), "_held_out": slice(rows, None)}
-    return {f"{name}{suffix}": both[name].select(part) for name in both for suffix, part in parts.items()}
+    return {f"{name}{suffix}": both[name][part] for name in both for suffix, part in parts.items()}
 
 
 def table(record: dict[str, Any]) -> str:

@@ -106,7 +106,7 @@ def perform(task: Task, settings: Settings) -> Record:
         seen = split.old
         new_sides = (SCENARIOS[scenario].divide(train.labels, seed=task.seed).new for scenario in COMPARED)
         for rows in (split.old, *new_sides):  # embedded once, for all new models
-            cached_embeddings(release, train.select(rows).compact(), folder / "cache")
+            cached_embeddings(release, train[rows].compact(), folder / "cache")
     else:
         new = replace(base, method=task.method, method_options=options_of(task))
         release = train_upgrade(train, split, base, {task.name: new}, folder)[task.name]

@@ -66,7 +66,7 @@ def photographs(root: Path, work: Path, per_class: int) -> Items:
         parts["more"] = slice(FITTED + SEARCHED, SEARCHED + per_class)
     found: dict[str, Pair] = {}
     for part, rows in parts.items():
-        taken = images.select(np.sort(np.concatenate([of_class[rows] for of_class in drawn]))).compact()
+        taken = images[np.sort(np.concatenate([of_class[rows] for of_class in drawn]))].compact()
         sets = []
         for model in IMAGE_MODELS:
             file = work / "photographs" / f"{model}-{part}.safetensors"
@@ -84,7 +84,7 @@ def texts(name: str, root: Path, work: Path, seed: int) -> Items:
     sets = embedded_texts(name, root, work)
     old, new = sets["old", "train"], sets["new", "train"]
     held_out = np.random.default_rng([seed, HELD_OUT]).permutation(len(old)) % HELD_OUT == 0
-    fitted, searched = ((old.select(rows), new.select(rows)) for rows in map(np.flatnonzero, (~held_out, held_out)))
+    fitted, searched = ((old[rows], new[rows]) for rows in map(np.flatnonzero, (~held_out, held_out)))
     return Items(fitted, searched)
 
 

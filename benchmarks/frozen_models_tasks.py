@@ -108,7 +108,7 @@ def embedded(data: str, variant: str, seed: int, root: Path, work: Path) -> tupl
 
 def part_of(whole: EmbeddingSet, texts: TextSet) -> EmbeddingSet:
     """Return the embeddings of some texts, with their classes."""
-    chosen = whole.select(whole.ids.find(texts.ids))
+    chosen = whole[whole.ids.find(texts.ids)]
     return chosen.replace(labels=texts.labels, class_names=StringArray.of(texts.class_names))
 
 
@@ -155,7 +155,7 @@ def half_embedded_anew(old: Sets, new: Sets, seed: int) -> dict[str, float]:
     queries = build_adapter("procrustes", {"direction": "new_to_old"}).fit(old["train"], new["train"])
     gallery = build_adapter("ridge", {"direction": BACK}).fit(old["train"], new["train"])
     rows = np.random.default_rng(seed).permutation(len(new["train"]))[:2000]
-    asked, found = new["train"].select(rows[:500]), rows[500:]
+    asked, found = new["train"][rows[:500]], rows[500:]
     before = queries.map(asked.vectors) @ old["train"].vectors[found].T
     after = asked.vectors @ new["train"].vectors[found].T
     scores = mixed_gallery(

@@ -106,7 +106,7 @@ def imports(old: EmbeddingSet, folder: Path) -> dict[str, Any]:
     extra = memory.stop()
 
     def bare() -> None:
-        parts = (old.select(slice(start, start + 50_000)) for start in range(0, len(old), 50_000))
+        parts = (old[start : start + 50000] for start in range(0, len(old), 50_000))
         table = lancedb.connect(folder / "bare").create_table("rows", table_of(next(parts)))
         for part in parts:
             table.add(table_of(part))
@@ -160,7 +160,7 @@ def backfills(folder: Path, new: EmbeddingSet, batches: int) -> dict[str, Any]:
         own = timed(lambda: gallery.backfill(source, batch=BATCH, budget=batches * BATCH))
         written, read = 0.0, 0.0
         for start in range(began, began + batches * BATCH, BATCH):
-            part = table_of(new.select(slice(start, start + BATCH)))
+            part = table_of(new[start : start + BATCH])
             insert = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             written += timed(lambda: insert.execute(part))  # noqa: B023
             ids = ", ".join(f"'{one}'" for one in part["id"].to_pylist())

@@ -65,7 +65,7 @@ class Serving(threading.Thread):
         while self.going:
             row = int(rng.integers(len(self.queries)))
             try:
-                reply = self.gallery.search(self.queries.select([row]), k=10)
+                reply = self.gallery.search(self.queries[[row]], k=10)
             except Exception as error:  # every failure counts, of whatever kind
                 print(f"failed: {error!r}", flush=True)
                 self.failed += 1
@@ -97,7 +97,7 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
     """Carry one gallery through its upgrade and back, and return what was measured on the way."""
     old, new = upgrade.old[1], upgrade.new[1]
     chosen = np.sort(np.random.default_rng(seed).permutation(len(upgrade.old[0]))[:QUERIES])
-    asked_old, asked_new = upgrade.old[0].select(chosen), upgrade.new[0].select(chosen)
+    asked_old, asked_new = upgrade.old[0][chosen], upgrade.new[0][chosen]
     gallery = Gallery.create(
         str(folder), fingerprint=old.fingerprint, space=old.space, columns={"label": "text"}, note="old"
     )

@@ -108,12 +108,12 @@ def find(gallery: Gallery, query: np.ndarray, model: str, exact: bool) -> Callab
 
 
 def upsert(gallery: Gallery, embeddings: EmbeddingSet, rows: np.ndarray) -> Callable[[], object]:
-    chosen = embeddings.select(np.sort(rows))
+    chosen = embeddings[np.sort(rows)]
     return lambda: gallery.upsert(chosen)
 
 
 def remove(gallery: Gallery, embeddings: EmbeddingSet, rows: np.ndarray) -> Callable[[], object]:
-    ids = list(embeddings.select(np.sort(rows)).ids)
+    ids = list(embeddings[np.sort(rows)].ids)
     return lambda: gallery.delete(ids)
 
 

@@ -108,7 +108,7 @@ def images_of(generation: int, settings: Settings) -> ImageSet:
     if settings.classes is not None:
         train = train.select_classes(range(settings.classes)).compact()
     steps = class_chain(train.labels, SHARES, seed=settings.seed)
-    return train.select(steps[0].old if generation == 1 else steps[generation - 2].new).compact()
+    return train[steps[0].old if generation == 1 else steps[generation - 2].new].compact()
 
 
 def perform(task: Task, settings: Settings) -> Record:

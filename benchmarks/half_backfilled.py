@@ -141,8 +141,8 @@ class Trial:
         rows = np.sort(rng.permutation(len(sets["old", "train"]))[:PAIRS])
         chosen = np.sort(rng.permutation(len(sets["new", "query"]))[:ENOUGH])
         return cls(
-            {side: sets[side, "train"].select(rows) for side in ("old", "new")},
-            {side: sets[side, "query"].select(chosen) for side in ("old", "new")},
+            {side: sets[side, "train"][rows] for side in ("old", "new")},
+            {side: sets[side, "query"][chosen] for side in ("old", "new")},
             {side: sets[side, "gallery"] for side in ("old", "new")},
         )
 
@@ -151,7 +151,7 @@ class Trial:
         order = rng.permutation(len(sets["old", "train"]))
         half = min(PAIRS, len(order) // 2)
         parts = np.sort(order[:half]), np.sort(order[half : half + TRAINED]), np.sort(order[half + TRAINED :])
-        return cls(*({side: sets[side, "train"].select(rows) for side in ("old", "new")} for rows in parts))
+        return cls(*({side: sets[side, "train"][rows] for side in ("old", "new")} for rows in parts))
 
 
 def curves(trial: Trial, seed: int, rng: np.random.Generator, shares: tuple[float, ...]) -> dict[str, list[float]]:

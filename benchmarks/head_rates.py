@@ -56,7 +56,7 @@ def texts(root: Path, work: Path, seed: int) -> Items:
     fitted, searched = (
         np.sort(np.concatenate([rows[part] for rows in drawn])) for part in (slice(TEXTS), slice(-SEARCHED, None))
     )
-    return Items((words.select(fitted), wide.select(fitted)), (words.select(searched), wide.select(searched)))
+    return Items((words[fitted], wide[fitted]), (words[searched], wide[searched]))
 
 
 def heads(names: Sequence[str], items: int) -> dict[str, Experiment]:

@@ -121,7 +121,7 @@ def trained(task: Task, settings: Settings) -> tuple[Release, np.ndarray]:
     if task.method == old_of(row.geometry):
         release = train_upgrade(train, split, base, {}, folder)["old"]
         for rows in (split.old, split.new):  # embedded once, for all new models
-            cached_embeddings(release, train.select(rows).compact(), folder / "cache")
+            cached_embeddings(release, train[rows].compact(), folder / "cache")
         return release, split.old
     new = replace(base, method=row.method, method_options=options_of(task))
     return train_upgrade(train, split, base, {task.name: new}, folder)[task.name], split.new

@@ -35,7 +35,7 @@ def main() -> None:
     rng = np.random.default_rng(SEED)
     chosen = rng.permutation(len(train.class_names))[:CLASSES]
     rows = [rng.permutation(np.flatnonzero(train.labels == label))[:IMAGES] for label in chosen]
-    images = train.select(np.sort(np.concatenate(rows))).compact()
+    images = train[np.sort(np.concatenate(rows))].compact()
     lines = [
         f"{describe('torch', 'efficientnet-lite-pytorch')}; one thread.",
         f"{len(images)} training images of {CLASSES} classes of Tiny-ImageNet, each searches the others.",

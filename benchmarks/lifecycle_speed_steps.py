@@ -112,7 +112,7 @@ def gallery_steps(clock: Clock, url: str, rows: int, dim: int, queries: int, ups
     ids = StringArray.of([f"{row:08d}" for row in range(rows)])
     old = EmbeddingSet(ids=ids, vectors=vectors_of(rows, dim, 1), fingerprint=OLD, space=space)
     source = Ready(vectors_of(rows, dim, 2))
-    singles = [old.select([row]) for row in range(upserts)]
+    singles = [old[[row]] for row in range(upserts)]
     with Gallery.create(url, fingerprint=OLD, space=space) as gallery:
 
         def ask(fingerprint: str) -> None:

@@ -43,7 +43,7 @@ TRAINED, SEARCHED, DRAWINGS, EPOCHS, SEEDS = 200, 150, 15, (4, 20, 60), (0, 1, 2
 def drawings_of(images: ImageSet, classes: slice, drawings: slice) -> ImageSet:
     """Return some drawings of some classes, both in the order of the data set."""
     rows = [np.flatnonzero(images.labels == label)[drawings] for label in np.unique(images.labels)[classes]]
-    return images.select(np.sort(np.concatenate(rows))).compact()
+    return images[np.sort(np.concatenate(rows))].compact()
 
 
 def measured(

@@ -92,7 +92,7 @@ def few_pairs(sets: Sets, rng: np.random.Generator) -> Shown:
     """Half of the classes have no labels, and there are 1,000 pairs."""
     found = by_class(sets, rng)
     rows = np.sort(rng.permutation(len(found.old))[:1000])
-    return found._replace(old=found.old.select(rows), new=found.new.select(rows))
+    return found._replace(old=found.old[rows], new=found.new[rows])
 
 
 def all_labels(sets: Sets, rng: np.random.Generator) -> Shown:
@@ -230,8 +230,8 @@ def apart(
 ) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
     """Return the labelled pairs, and the others without labels."""
     known, rest = np.flatnonzero(~unknown), np.flatnonzero(unknown)
-    without = tuple(one.select(rest).replace(labels=None, class_names=None) for one in (old, new))
-    return old.select(known), new.select(known), (without[0], without[1]) if len(rest) else None
+    without = tuple(one[rest].replace(labels=None, class_names=None) for one in (old, new))
+    return old[known], new[known], (without[0], without[1]) if len(rest) else None
 
 
 def references(sets: Sets, others: NDArray[np.bool_]) -> dict[str, tuple[float, float | None, float, None]]:

@@ -79,7 +79,7 @@ def drawn(texts: TextSet, per_class: int) -> tuple[TextSet, TextSet]:
     labels = texts.labelled()
     keys = np.random.default_rng(0).permutation(len(texts))
     rows = lowest_of_each_class(labels, keys, np.minimum(class_counts(labels), per_class))
-    return texts.select(rows), texts.select(np.setdiff1d(np.arange(len(texts)), rows))
+    return texts[rows], texts[np.setdiff1d(np.arange(len(texts)), rows)]
 
 
 def joined(parts: Sequence[TextSet]) -> TextSet:

@@ -86,7 +86,7 @@ def drawn(found: Collection, relevance: Relevance, share: str, seed: int) -> tup
     documents, queries = found.documents, found.queries["new"]
     count = round(float(share) * len(documents["old"]))
     rows = np.sort(np.random.default_rng(seed).permutation(len(documents["old"]))[:count])
-    old, new = (documents[side].select(rows) for side in ("old", "new"))
+    old, new = (documents[side][rows] for side in ("old", "new"))
     embedded = np.isin(np.arange(len(documents["old"])), rows)
     trusted = without_doubtful(old, new, seed=seed)[0].ids
     choice = Choice(suitable_adapters(old, new), heads={})
@@ -100,7 +100,7 @@ def drawn(found: Collection, relevance: Relevance, share: str, seed: int) -> tup
             vectors = np.where(embedded[:, None], documents["new"].vectors, gallery.vectors)
             scores[one.name + WITH_PAIRS] = score(query, gallery.replace(vectors=vectors), relevance)
             sides = query.vectors @ gallery.vectors.T, query.vectors @ documents["new"].vectors.T
-            pairs = (new, gallery.select(rows)), (new, new)
+            pairs = (new, gallery[rows]), (new, new)
             scaled = by_cohort(sides[0], (query, query), *pairs, seed, (CHOSEN,))
             [mixed] = (scores for way, scores in merged(*sides, embedded, scaled) if way in scaled)
             scores[one.name + CALIBRATED] = gain(mixed, found.relevant)

@@ -133,7 +133,7 @@ def measured(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in arguments.networks:
         network = NETWORKS[name]
         images = drawn_images(network.spec, arguments.batch * arguments.steps)
-        warm_up = images.select(slice(0, arguments.batch * min(arguments.steps, 5)))
+        warm_up = images[: arguments.batch * min(arguments.steps, 5)]
         operations = operations_per_image(network.spec)
         found: dict[Way, list[tuple[float, float]]] = {way: [] for way in WAYS}
         for turn in range(arguments.rounds + 1):

@@ -127,7 +127,7 @@ def ways(task: Task, seed: int) -> Iterator[tuple[str, Measured]]:
     yield OLD, Measured(one_stage(task.old), 0, 0)
     yield NEW, Measured(one_stage(task.new), 0, 1)
     rows = np.sort(np.random.default_rng(seed).permutation(len(task.pairs[0]))[: task.fewer])
-    pairs = [side.select(rows) for side in task.pairs]
+    pairs = [side[rows] for side in task.pairs]
     firsts = {"old queries": task.old}
     for name in MAPS:
         backwards, forwards = (
@@ -204,9 +204,9 @@ def latencies(name: str, root: Path, work: Path) -> dict[str, Any]:
         ):
             gallery.add(gallery_of)
             gallery.start(new.fingerprint, new.space)
-            gallery.search(old.select([0]), 10)
+            gallery.search(old[[0]], 10)
             for row in range(min(TIMED, len(old))):
-                first, second = old.select([row]), new.select([row])
+                first, second = old[[row]], new[[row]]
                 if count == 100:
                     times["old query alone"].append(_timed(partial(gallery.search, first, 10))[0])
                 rescore = Rescoring(source, count, first)

@@ -62,7 +62,7 @@ def asked(
     found, taken = [], []
     for row in range(len(queries)):
         started = time.perf_counter()
-        [hits] = gallery.search(queries.select(np.array([row])), K, where=where, exact=exact).hits
+        [hits] = gallery.search(queries[np.array([row])], K, where=where, exact=exact).hits
         taken.append(1000 * (time.perf_counter() - started))
         found.append({hit.id for hit in hits})
     return found, float(np.median(taken))

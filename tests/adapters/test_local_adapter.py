@@ -61,7 +61,7 @@ def test_maps_are_those_of_the_formula(two_regions, tau) -> None:
     source, target = (rows.astype(np.float32) for rows in two_regions)
     pairs = PairedVectors(source, np.arange(300), target, np.arange(300))
     nearest = (pairs.unit_source()[:, 0] > 0).astype(int)
-    clusters = [Moments.of(pairs.select(np.flatnonzero(nearest == place))) for place in (0, 1)]
+    clusters = [Moments.of(pairs[np.flatnonzero(nearest == place)]) for place in (0, 1)]
     penalty, x_all = 0.1, with_constant(pairs.unit_source())
     common = ridge(total(clusters), penalty)
     even = (penalty * pairs.unit_source().var(axis=0).sum() + 1e-9 * (x_all**2).sum() / 300) / 6

@@ -122,7 +122,7 @@ def slow_penalty(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> float:
 
 def test_errors_along_the_path_are_those_of_the_rows(pairs) -> None:
     x, y = rows_of(pairs)
-    rest, held = Moments.of(pairs.select(np.arange(30))), Moments.of(pairs.select(np.arange(30, 40)))
+    rest, held = Moments.of(pairs[np.arange(30)]), Moments.of(pairs[np.arange(30, 40)])
     found = RidgePath.of(rest).squared_errors(*held.sums_about(rest), PENALTIES)
     centre_x, centre_y = x[:30].mean(0), y[:30].mean(0)
     for penalty, error in zip(PENALTIES, found, strict=True):
@@ -157,8 +157,8 @@ def test_of_equally_good_penalties_the_largest() -> None:
 
 
 def test_least_squares_needs_a_pair_more_than_dimensions(pairs) -> None:
-    folds = fold_moments(pairs.select(np.arange(5)))
+    folds = fold_moments(pairs[np.arange(5)])
     assert chosen_penalty(0.0, folds) == 0.0
     with pytest.raises(DataError, match=r"4 pairs for a source of dimension 4(.|\n)*at least 5"):
-        chosen_penalty(0.0, fold_moments(pairs.select(np.arange(4))))
-    assert chosen_penalty(0.5, fold_moments(pairs.select(np.arange(4)))) == 0.5
+        chosen_penalty(0.0, fold_moments(pairs[np.arange(4)]))
+    assert chosen_penalty(0.5, fold_moments(pairs[np.arange(4)])) == 0.5

@@ -59,7 +59,7 @@ def test_training_that_does_not_help_leaves_the_ridge_map(related, make_set) -> 
     old, new = make_set(target, "old"), make_set(source, "new")
     pairs = paired_vectors(old, new, matched(old, new))
     kept = np.sort(np.random.default_rng(3).permutation(200)[20:])
-    folds = fold_moments(pairs.select(kept))
+    folds = fold_moments(pairs[kept])
     expected = ridge(total(folds), best_penalty(folds))
     np.testing.assert_allclose(adapter.fitted.state["skip"], expected[:-1], atol=1e-6)
     np.testing.assert_allclose(adapter.fitted.state["skip_offset"], expected[-1], atol=1e-6)

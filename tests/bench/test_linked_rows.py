@@ -41,8 +41,8 @@ SUITE: dict[str, Any] = {
 def divided(folder: Path, *, bare: int = 0) -> TextData:
     """Return texts, of which so many have no label."""
     train, query, gallery = (some_texts(60, 1), some_texts(20, 2), some_texts(32, 3))
-    rest = train.select(np.arange(60 - bare, 60))
-    return TextData("own", train.select(np.arange(60 - bare)), query, gallery, "made up",
+    rest = train[np.arange(60 - bare, 60)]
+    return TextData("own", train[np.arange(60 - bare)], query, gallery, "made up",
                     TextSet(rest.texts, None, (), rest.ids) if bare else None)  # fmt: skip
 
 

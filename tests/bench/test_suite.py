@@ -160,7 +160,7 @@ def test_texts_get_a_seed_where_their_reader_has_one(monkeypatch: pytest.MonkeyP
     def thirds(folder: Path) -> TextData:
         whole = load_texts(folder / "own.csv")
         assert isinstance(whole, TextSet)
-        return TextData("own", *(whole.select(np.arange(start, start + 4)) for start in (0, 4, 8)), "a third each")
+        return TextData("own", *(whole[np.arange(start, start + 4)] for start in (0, 4, 8)), "a third each")
 
     def seeded(folder: Path, *, seed: int = 7) -> TextData:
         return thirds(folder)

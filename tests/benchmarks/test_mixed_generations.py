@@ -106,7 +106,7 @@ def test_scores_that_are_on_one_scale_need_no_merge() -> None:
 def test_items_are_matched_by_id_and_the_seed_says_which_are_new() -> None:
     (query, gallery), new = drawn(1, tied=False)
     first = mixed_gallery((query, gallery), new, 0.5, score_map=TO_NEW, seed=0)
-    turned = query.select(np.arange(len(query))[::-1]), gallery.select(np.arange(len(gallery))[::-1])
+    turned = query[np.arange(len(query))[::-1]], gallery[np.arange(len(gallery))[::-1]]
     assert mixed_gallery(turned, new, 0.5, score_map=TO_NEW, seed=0) == pytest.approx(first, rel=1e-12)
     assert mixed_gallery((query, gallery), new, 0.5, score_map=TO_NEW, seed=1) != pytest.approx(first, rel=1e-3)
 
@@ -116,7 +116,7 @@ def test_queries_without_relevant_items_do_not_count() -> None:
     asked = new[0].replace(labels=np.where(np.arange(len(new[0])) < 4, 9, new[0].labels))
     rows = slice(4, None)
     found = mixed_gallery(cross, (asked, new[1]), 0.5, score_map=TO_NEW, seed=0)
-    fewer = (cross[0].select(rows), cross[1]), (new[0].select(rows), new[1])
+    fewer = (cross[0][rows], cross[1]), (new[0][rows], new[1])
     assert found == pytest.approx(mixed_gallery(*fewer, 0.5, score_map=TO_NEW, seed=0), rel=1e-12)
     with pytest.raises(EmptyOverlapError, match="None of the 11 queries"):
         mixed_gallery(cross, (asked.replace(labels=np.full(11, 9)), new[1]), 0.5, score_map=TO_NEW, seed=0)
@@ -142,7 +142,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
         with pytest.raises(SpaceMismatchError):
             mixed_gallery(cross, wrong, 0.5, score_map=TO_NEW, seed=0)
     with pytest.raises(EmptyOverlapError, match="new gallery are not in the cross-test gallery"):
-        mixed_gallery((cross[0], cross[1].select(slice(1, None))), new, 0.5, score_map=TO_NEW, seed=0)
+        mixed_gallery((cross[0], cross[1][1:]), new, 0.5, score_map=TO_NEW, seed=0)
     with pytest.raises(DataError, match="no labels"):
         mixed_gallery(cross, (new[0], new[1].replace(labels=None)), 0.5, score_map=TO_NEW, seed=0)
     with pytest.raises(ConfigError, match="Did you mean 'map'"):

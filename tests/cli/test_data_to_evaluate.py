@@ -48,7 +48,7 @@ def probes(made: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
     def read(*, image_size: int = 32) -> RetrievalData:
         images = image_folder(made / "photos", image_size=image_size).query
-        return RetrievalData("probes", None, images.select([0, 1]), images, False, None, "some probes", labelled=False)
+        return RetrievalData("probes", None, images[[0, 1]], images, False, None, "some probes", labelled=False)
 
     monkeypatch.setitem(DATASETS, "probes", Dataset(read, "images to evaluate with"))
     return "probes"

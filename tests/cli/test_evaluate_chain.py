@@ -99,8 +99,8 @@ def test_folders_of_embed_are_models_too(capsys, files: Path, tmp_path: Path) ->
     for name in ("e1", "e2"):
         made = storage.from_npz(files / "roxford" / f"{name}.npz", fingerprint=f"declared:{name}")
         (tmp_path / name).mkdir()
-        storage.save(made.select(rows[rows % 4 == 0]), tmp_path / name / "query.safetensors")
-        storage.save(made.select(rows[rows % 4 > 0]), tmp_path / name / "gallery.safetensors")
+        storage.save(made[rows[rows % 4 == 0]], tmp_path / name / "query.safetensors")
+        storage.save(made[rows[rows % 4 > 0]], tmp_path / name / "gallery.safetensors")
     both = ["evaluate", "chain", tmp_path / "e1", tmp_path / "e2"]
     code, found, _ = run(capsys, *both, "--out", tmp_path / "out")
     assert code == 0 and found["models"] == ["e1", "e2"] and found["protocol"]["queries"] == 20

@@ -149,7 +149,7 @@ def test_a_rehearsal_with_items_that_were_trained_on_is_not_ready(flow: Path, tm
     texts = load_texts(flow / "train.csv")
     rows = labelled.ids.find(texts.ids)
     storage.save(
-        labelled.select(rows).replace(labels=texts.labels, class_names=StringArray.of(texts.class_names)),
+        labelled[rows].replace(labels=texts.labels, class_names=StringArray.of(texts.class_names)),
         tmp_path / "old.safetensors",
     )
     assert run("gallery", "create", live, "--embeddings", tmp_path / "old.safetensors") == 0

@@ -519,6 +519,6 @@ def test_parts_that_do_not_fit_together_are_refused(image_set: ImageSet) -> None
     with pytest.raises(DataError, match="other class names"):
         build(query=image_set.compact(), leave_one_out=False)
     with pytest.raises(DataError, match="gallery images of 'made' have 1 class"):
-        build(gallery=image_set.select([0, 1]), leave_one_out=False)
+        build(gallery=image_set[[0, 1]], leave_one_out=False)
     with pytest.raises(DataError, match="train images of 'made' have 0 classes"):
-        build(train=image_set.select([]))
+        build(train=image_set[[]])

@@ -12,7 +12,7 @@ from limpet.errors import DataError
 
 
 def test_selecting_keeps_pixels_labels_ids_and_class_names_together(image_set: ImageSet) -> None:
-    chosen = image_set.select(np.array([8, 3]))
+    chosen = image_set[np.array([8, 3])]
     assert list(chosen.ids) == ["image-8", "image-3"]
     assert chosen.labels.tolist() == [3, 1]
     assert chosen.class_names == image_set.class_names
@@ -20,11 +20,16 @@ def test_selecting_keeps_pixels_labels_ids_and_class_names_together(image_set: I
 
 
 def test_a_mask_keeps_the_order(image_set: ImageSet) -> None:
-    assert list(image_set.select(image_set.labels == 3).ids) == ["image-7", "image-8", "image-9"]
+    assert list(image_set[image_set.labels == 3].ids) == ["image-7", "image-8", "image-9"]
+
+
+def test_a_number_chooses_no_set(image_set: ImageSet) -> None:
+    with pytest.raises(DataError):
+        image_set[2]
 
 
 def test_a_selection_of_a_selection_reads_the_right_rows(image_set: ImageSet) -> None:
-    chosen = image_set.select([9, 8, 7, 6]).select([1, 3])
+    chosen = image_set[[9, 8, 7, 6]][[1, 3]]
     assert chosen.read(np.arange(2))[:, 0, 0, 0].tolist() == [8, 6]
 
 
@@ -79,7 +84,7 @@ def test_the_digest_of_a_selection_equals_that_of_its_copy(image_set: ImageSet) 
     copy = ImageSet(
         ArrayImages(image_set.read(rows)), image_set.labels[rows], image_set.class_names, image_set.ids[rows]
     )
-    assert image_set.select(rows).digest() == copy.digest()
+    assert image_set[rows].digest() == copy.digest()
 
 
 def one_file(path: Path) -> ImageSet:
@@ -117,12 +122,12 @@ def test_a_set_says_how_its_images_were_fitted(image_set: ImageSet, tmp_path: Pa
             EncodedImages.of([path.read_bytes()], (1, 4, 4), fit=fit),
         ):
             images = ImageSet(keep_decoded(store), np.zeros(1, np.int64), ("a",), StringArray.of(["a"]))
-            assert images.fit == images.select([0]).fit == fit
+            assert images.fit == images[[0]].fit == fit
     assert image_set.fit is None
 
 
 def test_an_empty_set_is_a_set(image_set: ImageSet) -> None:
-    nothing = image_set.select([])
+    nothing = image_set[[]]
     assert len(nothing) == 0
     assert nothing.compact().class_names == ()
     assert len(nothing.digest()) == 64
@@ -136,10 +141,10 @@ def with_columns(image_set: ImageSet) -> ImageSet:
 def test_columns_go_with_their_rows(image_set: ImageSet) -> None:
     images = with_columns(image_set)
     for chosen, rows in (
-        (images.select([8, 3]), [8, 3]),
+        (images[[8, 3]], [8, 3]),
         (images.select_classes([3]), [7, 8, 9]),
-        (images.select(images.labels == 1).select([1, 0]), [4, 3]),
-        (images.select([9, 0]).compact(), [9, 0]),
+        (images[images.labels == 1][[1, 0]], [4, 3]),
+        (images[[9, 0]].compact(), [9, 0]),
     ):
         assert chosen.columns["camera"].tolist() == [row % 3 for row in rows]
         assert chosen.columns["place"].tolist() == [[2 * row, 2 * row + 1] for row in rows]

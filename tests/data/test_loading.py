@@ -74,7 +74,7 @@ def test_an_incomplete_batch_comes_last_when_asked(images: ImageSet) -> None:
 
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_a_set_smaller_than_a_batch_is_one_batch(images: ImageSet, drop_last: bool) -> None:
-    small = loader(images.select(slice(0, 5)), drop_last=drop_last)
+    small = loader(images[:5], drop_last=drop_last)
     assert len(small) == 1
     assert sorted(next(iter(small)).index.tolist()) == [0, 1, 2, 3, 4]
 
@@ -97,7 +97,7 @@ def test_the_order_changes_from_epoch_to_epoch(images: ImageSet) -> None:
 
 
 def test_the_same_images_are_augmented_otherwise_in_another_epoch(images: ImageSet) -> None:
-    one = images.select(slice(0, 1))
+    one = images[:1]
     draws = {epoch(loader(one), number)[0].inputs.numpy().tobytes() for number in range(10)}
     assert len(draws) > 5
 
@@ -140,7 +140,7 @@ def test_any_number_of_workers_gives_the_same_batches(images: ImageSet) -> None:
 def test_processes_get_equal_and_separate_batches(
     images: ImageSet, count: int, drop_last: bool, sizes: list[int]
 ) -> None:
-    chosen = images.select(slice(0, count))
+    chosen = images[:count]
     shares = [epoch(loader(chosen, rank=rank, world_size=3, drop_last=drop_last), 0) for rank in range(3)]
     for share in shares:
         assert [len(batch.labels) for batch in share] == sizes
@@ -164,7 +164,7 @@ def test_encoding_keeps_the_order_and_every_row(images: ImageSet) -> None:
 
 def test_encoding_no_images_gives_no_batches(images: ImageSet) -> None:
     with pytest.raises(ConfigError, match="0 images for 1 processes"):
-        encoding_loader(images.select([]), batch_size=4)
+        encoding_loader(images[[]], batch_size=4)
 
 
 def test_batches_say_which_images_come_from_a_memory(images: ImageSet) -> None:

@@ -32,7 +32,7 @@ def test_without_training_images_training_is_refused_and_evaluation_is_not(image
 
 
 def test_one_class_is_enough_only_where_labels_mean_nothing(image_set: ImageSet) -> None:
-    alone = image_set.select([0, 1])
+    alone = image_set[[0, 1]]
     with pytest.raises(DataError, match="query images of 'made' have 1 class"):
         build(alone, gallery=alone)
     assert build(alone, gallery=alone, labelled=False).labelled is False

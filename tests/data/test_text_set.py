@@ -27,14 +27,19 @@ def unlabelled(**changes: object) -> TextSet:
 
 
 def test_selecting_keeps_texts_labels_and_ids_together() -> None:
-    chosen = build().select(np.array([3, 0]))
+    chosen = build()[np.array([3, 0])]
     assert list(chosen.texts) == ["louder please", "what is my balance"]
     assert list(chosen.ids) == ["text-3", "text-0"] and chosen.labelled().tolist() == [2, 0]
     assert chosen.class_names == build().class_names
 
 
+def test_a_number_chooses_no_set() -> None:
+    with pytest.raises(DataError):
+        build()[2]
+
+
 def test_a_mask_keeps_the_order_and_classes_are_chosen_by_number() -> None:
-    assert list(build().select(build().labelled() == 0).ids) == ["text-0", "text-2"]
+    assert list(build()[build().labelled() == 0].ids) == ["text-0", "text-2"]
     assert list(build().select_classes([3, 0]).ids) == ["text-0", "text-2", "text-4"]
 
 
@@ -45,7 +50,7 @@ def test_compacting_drops_unused_classes_and_keeps_names() -> None:
 
 def test_texts_without_labels() -> None:
     texts = unlabelled()
-    assert texts.select([1]).labels is None and repr(texts) == "TextSet(5 texts, no labels)"
+    assert texts[[1]].labels is None and repr(texts) == "TextSet(5 texts, no labels)"
     assert repr(build()) == "TextSet(5 texts, 4 classes)"
     for ask in (texts.labelled, texts.compact, lambda: texts.select_classes([0])):
         with pytest.raises(DataError, match="5 texts have no labels"):
@@ -70,7 +75,7 @@ def test_a_set_that_does_not_fit_together_is_refused(changes: dict[str, object],
 
 
 def test_the_digest_covers_everything() -> None:
-    assert build().digest() == build().digest() == build().select(np.arange(5)).digest()
+    assert build().digest() == build().digest() == build()[np.arange(5)].digest()
     others = [
         build(texts=[*TEXTS[:4], "ünïcode, to"]),
         build(texts=["what is my balance ", *TEXTS[1:]]),
@@ -78,7 +83,7 @@ def test_the_digest_covers_everything() -> None:
         build(labels=np.array([0, 2, 0, 2, 2])),
         build(class_names=("bank", "call", "music", "others")),
         unlabelled(),
-        build().select([1, 0, 2, 3, 4]),
+        build()[[1, 0, 2, 3, 4]],
     ]
     assert len({build().digest(), *(other.digest() for other in others)}) == 8
 
@@ -93,7 +98,7 @@ def test_equal_bytes_cut_at_other_places_are_other_texts() -> None:
 
 def data(**changes: TextSet) -> TextData:
     texts = build()
-    parts = {"train": texts, "query": texts.select([0, 1]), "gallery": texts.select([2, 3, 4]), **changes}
+    parts = {"train": texts, "query": texts[[0, 1]], "gallery": texts[[2, 3, 4]], **changes}
     return TextData(name="made", description="", **parts)
 
 
@@ -104,10 +109,10 @@ def test_the_parts_of_a_data_set() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda texts: {"query": texts.select([0, 1]).compact()}, "other class names"),
-        (lambda texts: {"gallery": texts.select([0, 3, 4])}, "1 texts of 'made' are both .* first: 'text-0'"),
-        (lambda texts: {"query": texts.select([0])}, "query texts of 'made' have 1 class"),
-        (lambda texts: {"train": texts.select([])}, "train texts of 'made' have 0 classes"),
+        (lambda texts: {"query": texts[[0, 1]].compact()}, "other class names"),
+        (lambda texts: {"gallery": texts[[0, 3, 4]]}, "1 texts of 'made' are both .* first: 'text-0'"),
+        (lambda texts: {"query": texts[[0]]}, "query texts of 'made' have 1 class"),
+        (lambda texts: {"train": texts[[]]}, "train texts of 'made' have 0 classes"),
         (lambda texts: {"train": unlabelled()}, "have no labels"),
     ],
 )

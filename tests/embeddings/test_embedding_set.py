@@ -62,14 +62,14 @@ def test_what_is_refused(changes: dict[str, Any], error: type[Exception], messag
         build(**changes)
 
 
-def test_select_keeps_rows_together() -> None:
+def test_an_index_keeps_rows_together() -> None:
     embeddings = build(6)
-    chosen = embeddings.select(np.array([4, 1, 3]))
+    chosen = embeddings[np.array([4, 1, 3])]
     assert list(chosen.ids) == ["item 4", "item 1", "item 3"] and chosen.labels.tolist() == [0, 1, 1]
     assert chosen.columns["camera"].tolist() == [4, 1, 3]
     np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1, 3]])
-    assert list(embeddings.select(embeddings.labels == 0).ids) == ["item 0", "item 2", "item 4"]
-    assert len(embeddings.select([])) == 0
+    assert list(embeddings[embeddings.labels == 0].ids) == ["item 0", "item 2", "item 4"]
+    assert len(embeddings[[]]) == 0 and list(embeddings[-2:].ids) == ["item 4", "item 5"]
 
 
 def test_joined_sets_have_the_classes_of_both_by_name() -> None:
@@ -168,7 +168,7 @@ def test_rows_are_indexed_as_those_of_an_array() -> None:
         assert list(part.ids) == list(np.array(list(made.ids))[rows])
         np.testing.assert_array_equal(part.columns["camera"], made.columns["camera"][rows])
     for row in (0, np.int64(2)):
-        with pytest.raises(DataError, match=f"Row {row} alone"):
+        with pytest.raises(DataError, match=rf"\[\[{row}\]\]"):
             made[row]
 
 

@@ -91,7 +91,7 @@ def test_a_folder_is_answered_with_the_file_in_it(embeddings, tmp_path) -> None:
 
 
 def test_an_empty_set_and_one_without_labels(embeddings, tmp_path) -> None:
-    empty = embeddings.select([])
+    empty = embeddings[[]]
     assert len(storage.load(storage.save(empty, tmp_path / "e.safetensors"), verify=True)) == 0
     plain = embeddings.replace(labels=None, class_names=None, columns={})
     found = storage.load(storage.save(plain, tmp_path / "p.safetensors"), verify=True)
@@ -212,7 +212,7 @@ COMPLETE = r"(?s).+(\nExpected: .+)?\nNext: .+"
 
 @pytest.mark.parametrize("name", ["e.npz", "e.npy", "by columns.npz", "e.parquet", "lists.parquet"])
 def test_a_file_cut_off_or_altered_anywhere_is_read_or_refused(embeddings, tmp_path, name) -> None:
-    plain, path = embeddings.select(slice(0, 5)).replace(form="points"), tmp_path / name
+    plain, path = embeddings[:5].replace(form="points"), tmp_path / name
     if name == "e.npz":
         np.savez_compressed(path, vectors=plain.vectors, ids=np.array(list(plain.ids)), labels=plain.labels)
     elif name == "e.npy":

@@ -48,7 +48,7 @@ def test_marked_keeps_what_an_earlier_model_was_trained_on() -> None:
     assert items.trained_on is None and first.trained_on.tolist() == [True, False, False, False]
     both = TrainedOn.of(["q"], digests_of_texts(TEXTS[1:2])).marked(first)
     assert both.trained_on.tolist() == [True, True, False, False]
-    assert both.select([1, 3]).trained_on.tolist() == [True, False]
+    assert both[[1, 3]].trained_on.tolist() == [True, False]
 
 
 def test_files_carry_contents_and_marks(tmp_path: Path) -> None:

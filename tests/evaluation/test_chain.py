@@ -181,7 +181,7 @@ def test_whole_classes_can_be_drawn(chain: Any, found: ChainEvaluation) -> None:
 def test_items_in_another_order_and_labels_of_the_last_alone(chain: Any, found: ChainEvaluation) -> None:
     rng = np.random.default_rng(0)
     mixed = {
-        name: twice(one.select(rng.permutation(len(one))).replace(**({} if name == "e3" else {"labels": None})))
+        name: twice(one[rng.permutation(len(one))].replace(**({} if name == "e3" else {"labels": None})))
         for name, (one, _) in chain.items()
     }
     again = evaluate_chain(mixed, protocol=LEAVE_OUT, resamples=10)
@@ -189,7 +189,7 @@ def test_items_in_another_order_and_labels_of_the_last_alone(chain: Any, found: 
 
 
 def test_another_protocol_and_metric(chain: Any) -> None:
-    query, gallery = ({name: one.select(rows) for name, (one, _) in chain.items()} for rows in (
+    query, gallery = ({name: one[rows] for name, (one, _) in chain.items()} for rows in (
         np.arange(0, 80, 4), np.setdiff1d(np.arange(80), np.arange(0, 80, 4))))  # fmt: skip
     first = next(iter(chain.values()))[0]
     asked, answers = [], []
@@ -228,7 +228,7 @@ def test_bad_chains_are_refused(chain: Any, alone: Any, model: Any) -> None:
         evaluate_chain(chain, independent=alone[:1])
     with pytest.raises(DataError, match="independent 'e2' and independent 'e3' have the fingerprint declared:i2"):
         evaluate_chain(chain, independent=[alone[0], alone[0]])
-    fewer = twice(e2[0].select(np.arange(79)))
+    fewer = twice(e2[0][np.arange(79)])
     with pytest.raises(EmptyOverlapError, match="1 items of the 'e1' queries are not in the 'e2' queries"):
         evaluate_chain({"e1": e1, "e2": fewer})
     with pytest.raises(ConfigError, match="recal@1"):

@@ -108,7 +108,7 @@ def test_both_models_show_the_same_items_in_any_order(hyperbolic: Make) -> None:
     old, new = hyperbolic("old", 1), hyperbolic("new", 2)
     straight = chosen(choose_disk(old, new))
     order = np.random.default_rng(0).permutation(len(new))
-    bare = new.select(order).replace(labels=None, class_names=None)
+    bare = new[order].replace(labels=None, class_names=None)
     for first, other in zip(straight.classes, chosen(choose_disk(old, bare)).classes, strict=True):
         assert first.ids == other.ids
         np.testing.assert_array_equal(first.new, other.new)

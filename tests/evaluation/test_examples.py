@@ -99,7 +99,7 @@ def test_items_match_by_id_and_classes_by_name(upgrade: SimpleNamespace) -> None
     old_query, old_gallery, new_query, new_gallery = upgrade.sides
     order = np.random.default_rng(0).permutation(len(new_gallery))
     names = [f"c{row}" for row in reversed(range(20))]
-    shuffled = new_gallery.select(order)
+    shuffled = new_gallery[order]
     shuffled = shuffled.replace(labels=19 - shuffled.labels, class_names=names)
     bare = new_query.replace(labels=None, class_names=None)
     expected = chosen(upgrade)
@@ -116,7 +116,7 @@ def test_without_recall_at_one_the_same_queries_are_found(upgrade: SimpleNamespa
 def test_queries_without_relevant_items_are_left_out(upgrade: SimpleNamespace) -> None:
     old_query, old_gallery, new_query, new_gallery = upgrade.sides
     kept = np.flatnonzero(old_gallery.labels >= 10)
-    sides = [old_query, old_gallery.select(kept), new_query, new_gallery.select(kept)]
+    sides = [old_query, old_gallery[kept], new_query, new_gallery[kept]]
     for rule in ("exclude", "zero"):
         evaluation = evaluate(sides[:2], sides[2:], no_relevant=rule, resamples=50, curve=False)
         examples = choose_examples(evaluation, *sides, count=1000)
@@ -217,6 +217,6 @@ def test_other_models_and_other_queries_are_refused(upgrade: SimpleNamespace) ->
     other = [side.replace(fingerprint="declared:third") for side in upgrade.sides[2:]]
     with pytest.raises(DataError, match="declared:third"):
         choose_examples(upgrade.evaluation, *upgrade.sides[:2], *other)
-    fewer = [upgrade.sides[0].select(slice(5)), upgrade.sides[1], upgrade.sides[2].select(slice(5)), upgrade.sides[3]]
+    fewer = [upgrade.sides[0][:5], upgrade.sides[1], upgrade.sides[2][:5], upgrade.sides[3]]
     with pytest.raises(DataError, match="120 queries"):
         choose_examples(upgrade.evaluation, *fewer)

@@ -126,7 +126,7 @@ def test_examples_show_what_the_link_finds(direction: Direction) -> None:
     assert 0 < kinds.count("flipped") < QUERIES
     unread = evaluation.model_copy(update={"per_query": {}})
     order = np.random.default_rng(0).permutation(QUERIES)
-    shuffled = cross[0].select(order), cross[1]
+    shuffled = cross[0][order], cross[1]
     assert choose_examples(unread, *OLD, *NEW, cross=shuffled, count=1000, k=3) == examples
 
 
@@ -163,12 +163,12 @@ def test_scores_with_an_independent_model_follow_from_the_same_definitions() -> 
 
 def test_linked_items_are_matched_by_id_and_share_their_labels() -> None:
     order = np.random.default_rng(0).permutation(QUERIES)
-    assert json.dumps(run((QUERY.select(order), GALLERY_SIDE)).to_dict()) == json.dumps(run().to_dict())
+    assert json.dumps(run((QUERY[order], GALLERY_SIDE)).to_dict()) == json.dumps(run().to_dict())
     bare = [side.replace(labels=None, class_names=None) for side in (*OLD, *NEW)]
     bare[1] = OLD[1]
     assert run(old=bare[:2], new=bare[2:]).cross == run().cross, "queries have the labels of the link"
     with pytest.raises(EmptyOverlapError, match="1 items of the old queries are not in the cross-test queries"):
-        run((QUERY.select(slice(1, None)), GALLERY_SIDE))
+        run((QUERY[1:], GALLERY_SIDE))
     wrong = QUERY.replace(labels=np.roll(QUERY.labels, 1))
     with pytest.raises(DataError, match="48 items have different labels"):
         run((wrong, GALLERY_SIDE))

@@ -146,7 +146,7 @@ def test_leave_one_out_matches_ids_never_positions() -> None:
     items = embeddings(rng.normal(size=(30, 4)), rng.integers(0, 5, 30))
     order = rng.permutation(30)
     straight = rank_metrics(items, items, ("map",), exclude_same_id=True)["map"]
-    shuffled = rank_metrics(items.select(order), items, ("map",), exclude_same_id=True)["map"]
+    shuffled = rank_metrics(items[order], items, ("map",), exclude_same_id=True)["map"]
     np.testing.assert_array_equal(straight[order], shuffled)
     others = embeddings(items.vectors, items.labels, prefix="other")
     assert np.nanmean(rank_metrics(others, items, ("recall@1",), exclude_same_id=True)["recall@1"]) == 1
@@ -259,14 +259,14 @@ def test_unusable_sides_are_refused() -> None:
     with pytest.raises(SpaceMismatchError, match=r"dimension 2.*dimension 3"):
         rank_metrics(flat, items)
     with pytest.raises(DataError, match="gallery is empty"):
-        rank_metrics(items, items.select([]))
+        rank_metrics(items, items[[]])
     with pytest.raises(DataError, match="query set is empty"):
-        rank_metrics(items.select([]), items)
+        rank_metrics(items[[]], items)
     with pytest.raises(DataError, match="gallery has no labels"):
         rank_metrics(items, items.replace(labels=None))
     with pytest.raises(DataError, match="queries have no labels"):
         rank_metrics(items.replace(labels=None), items)
     with pytest.raises(EmptyOverlapError, match="None of the 1 queries"):
-        rank_metrics(items.select([0]), items, exclude_same_id=True)
+        rank_metrics(items[[0]], items, exclude_same_id=True)
     with pytest.raises(ConfigError, match="no_relevant='skip'"):
         rank_metrics(items, items, no_relevant="skip")  # type: ignore[arg-type]

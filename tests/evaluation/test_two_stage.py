@@ -71,7 +71,7 @@ def ranked_of(groups: list[list[int]], wanted: set[int]) -> tuple[list[int], lis
 def test_it_equals_a_slow_loop(stages, candidates: int, leave_out: bool) -> None:
     first, second = stages
     if leave_out:  # every query is an item
-        first, second = ((gallery.select(np.arange(13)), gallery) for _, gallery in stages)
+        first, second = ((gallery[np.arange(13)], gallery) for _, gallery in stages)
     relevant = [np.flatnonzero(first[1].labels == label) for label in first[0].labels]
     values = rescored_metrics(first, second, candidates, METRICS, relevant=relevant, exclude_same_id=leave_out)
     found = rescored(first, second, candidates, exclude_same_id=leave_out).found
@@ -99,7 +99,7 @@ def test_the_order_of_the_gallery_changes_nothing(stages, candidates: int) -> No
     expected = rescored_metrics(first, second, candidates, METRICS)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(40)
-        turned = tuple((query, gallery.select(order)) for query, gallery in stages)
+        turned = tuple((query, gallery[order]) for query, gallery in stages)
         for name, values in rescored_metrics(*turned, candidates, METRICS).items():
             np.testing.assert_allclose(values, expected[name], rtol=1e-12, err_msg=name)
 
@@ -117,7 +117,7 @@ def test_no_candidates_are_the_first_stage_and_all_items_the_second(stages) -> N
 
 def test_items_are_matched_by_id_whatever_their_order(stages) -> None:
     first, second = stages
-    shuffled = second[0].select(np.arange(13)[::-1]), second[1].select(np.random.default_rng(4).permutation(40))
+    shuffled = second[0][np.arange(13)[::-1]], second[1][np.random.default_rng(4).permutation(40)]
     assert (rescored(first, shuffled, 9).rows == rescored(first, second, 9).rows).all()
 
 
@@ -157,4 +157,4 @@ def test_what_cannot_be_two_stages_is_refused(stages) -> None:
     with pytest.raises(ConfigError, match="candidates=-1"):
         rescored(first, second, -1)
     with pytest.raises(EmptyOverlapError, match="first stage's gallery"):
-        rescored(first, (second[0], second[1].select(np.arange(39))), 5)
+        rescored(first, (second[0], second[1][np.arange(39)]), 5)

@@ -101,7 +101,7 @@ def test_what_is_no_uncertainty_is_refused(gallery: Callable[..., EmbeddingSet],
 
 def test_an_evaluation_holds_it_for_matched_items(gallery: Callable[..., EmbeddingSet]) -> None:
     old, new = gallery("old", OLD), gallery("new", [0.1, 0.2, 0.3, 0.4, 0.5])
-    shuffled = new.select([4, 2, 0, 1, 3])
+    shuffled = new[[4, 2, 0, 1, 3]]
     found = evaluate(old, shuffled, resamples=50, curve=False, old_classes=["c0"])
     assert found.uncertainty is not None and found.uncertainty == gallery_uncertainty(old, new, ["c0"])
     assert found.uncertainty.new is not None

@@ -91,7 +91,7 @@ def test_the_curve_of_a_gallery_that_ties_does_not_hang_on_its_order() -> None:
     shuffled = np.random.default_rng(0).permutation(60)
     order = random_order(60, seed=1)
     straight = upgrade_curve(*signs, order=order, exclude_same_id=True)
-    turned = upgrade_curve(*(one.select(shuffled) for one in signs), order=np.argsort(shuffled)[order],
+    turned = upgrade_curve(*(one[shuffled] for one in signs), order=np.argsort(shuffled)[order],
                            exclude_same_id=True)  # fmt: skip
     np.testing.assert_allclose(turned.values, straight.values, rtol=1e-12)
     ends = (np.nanmean(rank_metrics(signs[0], side, ("map",), exclude_same_id=True)["map"]) for side in signs[1:])
@@ -100,14 +100,14 @@ def test_the_curve_of_a_gallery_that_ties_does_not_hang_on_its_order() -> None:
 
 def test_galleries_are_matched_by_id() -> None:
     old, new = items(0.6, 0), items(0.3, 1)
-    shuffled = new.select(np.random.default_rng(0).permutation(60))
+    shuffled = new[np.random.default_rng(0).permutation(60)]
     order = random_order(60, seed=1)
     straight = upgrade_curve(new, old, new, order=order)
     assert upgrade_curve(new, old, shuffled, order=order).values.tolist() == straight.values.tolist()
     with pytest.raises(EmptyOverlapError, match="1 items of the old gallery are not in the new gallery: 'i59'"):
-        upgrade_curve(new, old, new.select(slice(0, 59)), order=order)
+        upgrade_curve(new, old, new[:59], order=order)
     with pytest.raises(EmptyOverlapError, match="1 items of the new gallery are not in the old gallery: 'i59'"):
-        upgrade_curve(new, old.select(slice(0, 59)), new, order=order[:59])
+        upgrade_curve(new, old[:59], new, order=order[:59])
 
 
 def test_margins_by_hand() -> None:
@@ -165,7 +165,7 @@ def test_queries_without_relevant_items_follow_the_rule() -> None:
     excluded = upgrade_curve(query, old, new, order=order, shares=(0, 1))
     zero = upgrade_curve(query, old, new, order=order, shares=(0, 1), no_relevant="zero")
     np.testing.assert_allclose(zero.values, excluded.values * 6 / 7, rtol=1e-12)
-    lost = query.select([6])
+    lost = query[[6]]
     with pytest.raises(EmptyOverlapError, match="None of the 1 queries"):
         upgrade_curve(lost, old, new, order=order)
 

@@ -182,7 +182,7 @@ class OnlyThese:
 
     def embed(self, ids: Any) -> EmbeddingSet:
         rows = self.embeddings.ids.find(ids)
-        return self.embeddings.select(rows[rows >= 0])
+        return self.embeddings[rows[rows >= 0]]
 
 
 @pytest.fixture(scope="session")

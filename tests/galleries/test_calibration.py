@@ -42,7 +42,7 @@ class Source:
     fingerprint, space = NEW.fingerprint, NEW.space
 
     def embed(self, ids: Any) -> EmbeddingSet:
-        return NEW.select(NEW.ids.find(list(ids)))
+        return NEW[NEW.ids.find(list(ids))]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_hits_are_merged_by_scores_beside_those_on_items_with_both_vectors(shop:
     cohort = shop.files.scores(str(link.score_map))
     assert isinstance(cohort, Cohort)
     fresh = shop.store.vectors("g2", IDS)[0]
-    both = NEW.select(NEW.ids.find(fresh)).vectors
+    both = NEW[NEW.ids.find(fresh)].vectors
     np.testing.assert_allclose(np.sort(cohort.own, axis=0), np.sort(both, axis=0), atol=1e-6)
     left = [one for one in IDS if one not in fresh]
     mapped = adapter.apply(ASKED).vectors

@@ -36,7 +36,7 @@ def test_searches_before_during_and_after_an_upgrade(
         gallery.start("declared:new", space, reports=[reported(space=space)])
         gallery.swap()
         for written in (0, 5, 12):
-            part = new.select(slice(0, written))
+            part = new[:written]
             if written:
                 gallery.backfill(only_these(part))
             held = points_of(old, part)
@@ -145,8 +145,8 @@ def test_searched_before_during_and_after_an_upgrade_that_is_rolled_back(
         gallery.add(old)
         gallery.start("declared:new", flat, reports=[reported(space=flat)])
         gallery.swap()
-        gallery.backfill(only_these(new.select(slice(0, 5))))
-        held = points_of(old, new.select(slice(0, 5)))
+        gallery.backfill(only_these(new[:5]))
+        held = points_of(old, new[:5])
         same_as_a_loop(gallery, asked("new", space=flat), held, ["new", "old"])
         gallery.rollback()
     with Gallery.open(place) as gallery:
@@ -171,7 +171,7 @@ def test_an_approximate_index_that_leads_astray_is_not_asked(postgres_url: str) 
     rng, space = np.random.default_rng(0), Euclidean(16)
     vectors = (rng.normal(size=(1500, 16)) * rng.uniform(1, 100, (1500, 1))).astype(np.float32)
     items = EmbeddingSet(vectors, [f"i{row}" for row in range(1500)], "declared:a", space)  # type: ignore[arg-type]
-    asked = items.select(np.argsort(np.linalg.norm(vectors, axis=1))[:20])
+    asked = items[np.argsort(np.linalg.norm(vectors, axis=1))[:20]]
     with Gallery.create(postgres_url, fingerprint="declared:a", space=space) as gallery:
         gallery.add(items)
         gallery.store.build_index("g1")

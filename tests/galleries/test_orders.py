@@ -45,14 +45,14 @@ class Known:
     """A source of some vectors that are there."""
 
     def __init__(self, embeddings: EmbeddingSet, ids: list[str] | None = None) -> None:
-        self.embeddings = embeddings if ids is None else embeddings.select(embeddings.ids.find(ids))
+        self.embeddings = embeddings if ids is None else embeddings[embeddings.ids.find(ids)]
         self.fingerprint, self.space = embeddings.fingerprint, embeddings.space
         self.asked: list[str] = []
 
     def embed(self, ids: Any) -> EmbeddingSet:
         self.asked += ids
         rows = self.embeddings.ids.find(ids)
-        return self.embeddings.select(rows[rows >= 0])
+        return self.embeddings[rows[rows >= 0]]
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ class Source:
         time.sleep(self.pause * len(ids))
         self.asked += ids
         rows = self.all.ids.find(list(ids))
-        return self.all.select(rows[rows >= 0])
+        return self.all[rows[rows >= 0]]
 
 
 def filled(old: EmbeddingSet = OLD, labelled: bool = True) -> Gallery:
@@ -298,10 +298,10 @@ def test_without_labels_nothing_is_called_right() -> None:
 
 
 def test_items_that_the_source_lacks_stay_with_their_old_vectors(gallery: Gallery) -> None:
-    found = rehearse(gallery, Source(NEW.select(slice(0, 50))), orders=["random"])
+    found = rehearse(gallery, Source(NEW[:50]), orders=["random"])
     assert found.missing == 10 and found.passed
     with filled() as unlinked:
-        assert rehearse(unlinked, Source(NEW.select(slice(0, 50))), orders=["random"]).passed
+        assert rehearse(unlinked, Source(NEW[:50]), orders=["random"]).passed
         with pytest.raises(DataError, match="none of the 60 sampled items"):
             rehearse(unlinked, Source(NEW.replace(ids=[f"x{row}" for row in range(60)])))
 

@@ -50,7 +50,7 @@ def written(embeddings: EmbeddingSet, path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".parquet"])
 def test_files_give_what_they_have_in_the_order_asked_for(suffix: str, embed: Embed, tmp_path: Path) -> None:
     every = embed("new", ["e", "a", "d", "c", "b"])
-    files = [written(every.select(rows), tmp_path / f"{rows[0]}{suffix}") for rows in ([0, 1, 2], [3], [4])]
+    files = [written(every[rows], tmp_path / f"{rows[0]}{suffix}") for rows in ([0, 1, 2], [3], [4])]
     source = FileVectors(files, None if suffix == ".safetensors" else NEW)
     assert (source.fingerprint, source.space, len(source)) == (NEW, Hypersphere(4), 5)
     found = source.embed(["c", "nothing", "e", "b", "a"])
@@ -145,12 +145,12 @@ def images() -> ImageSet:
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_a_release_embeds_the_images_that_are_there(batch_size: int, release: Release, images: ImageSet) -> None:
-    items = ImageItems(images.select([6, 0, 2, 4]), images.select([1, 3]))  # in two sets, without f
+    items = ImageItems(images[[6, 0, 2, 4]], images[[1, 3]])  # in two sets, without f
     source = ReleaseVectors(release, items, batch_size=batch_size)
     found = source.embed(["f", "d", "a", "?", "g", "b"])
     assert list(found.ids) == ["d", "a", "g", "b"]
     assert (found.fingerprint, found.space, found.role) == (release.fingerprint, release.space, "document")
-    expected = embed_images(release, images.select([3, 0, 6, 1]))
+    expected = embed_images(release, images[[3, 0, 6, 1]])
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
     assert len(source.embed(["?"])) == 0
 
@@ -160,7 +160,7 @@ def test_images_may_come_from_a_function(release: Release, images: ImageSet) -> 
     source = ReleaseVectors(release, CallableItems(lambda ids: [known.get(name) for name in ids]))
     found = source.embed(["b", "?", "a"])
     assert list(found.ids) == ["b", "a"]
-    np.testing.assert_allclose(found.vectors, embed_images(release, images.select([1, 0])).vectors, atol=1e-6)
+    np.testing.assert_allclose(found.vectors, embed_images(release, images[[1, 0]]).vectors, atol=1e-6)
     known["a"] = known["a"][:, :8]
     with pytest.raises(DataError, match=r"1 images.*'a'(.|\n)*\(3, 16, 16\)"):
         source.embed(["b", "a"])
@@ -185,7 +185,7 @@ def test_a_release_without_images_is_refused(release: Release, images: ImageSet)
 
 
 def test_all_images_of_a_data_set_are_found(images: ImageSet) -> None:
-    train, searched = images.select([0, 1, 2, 3]), images.select([4, 5, 6])
+    train, searched = images[[0, 1, 2, 3]], images[[4, 5, 6]]
     data = RetrievalData("drawn", train, searched, searched, True, None, "")
     known, pixels = ImageItems.of(data).read(["f", "?", "a", "g"])
     assert known == ["f", "a", "g"]
@@ -208,7 +208,7 @@ def texts() -> TextSet:
 
 def test_a_text_model_embeds_the_texts_as_documents(encoder: TextEncoder, texts: TextSet) -> None:
     source = TextVectors(encoder, TextItems.of(texts))
-    found, expected = source.embed(["z", "?", "w"]), embed_texts(encoder, texts.select([3, 0]), role="document")
+    found, expected = source.embed(["z", "?", "w"]), embed_texts(encoder, texts[[3, 0]], role="document")
     assert list(found.ids) == ["z", "w"] and (found.role, found.prefix) == ("document", "")
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
     assert len(source.embed(["?"])) == 0

@@ -224,7 +224,7 @@ def test_items_that_only_the_new_model_embedded_are_candidates(shop, source, ask
 
 
 def test_queries_of_both_stages_are_matched_by_id(shop, source, asked, embed) -> None:
-    reply = shop.search(asked("new"), 20, rescore=Rescoring(source, 6, asked("old").select(np.array([2, 0, 1]))))
+    reply = shop.search(asked("new"), 20, rescore=Rescoring(source, 6, asked("old")[np.array([2, 0, 1])]))
     assert ids_of(reply) == expected(embed, 6)
 
 

@@ -91,7 +91,7 @@ def test_where_nothing_is_recommended_the_best_is_followed(two_models) -> None:
 
 def test_where_few_items_leave_open_what_helps_the_pairs_are_split_again(sets, found, monkeypatch) -> None:
     choice = Choice(("ridge",), heads={}, direction="new_to_old")
-    few = [one.select(slice(0, 120)) for one in sets]
+    few = [one[:120] for one in sets]
     monkeypatch.setattr(adapting, "FEW_HELD_OUT", 0)
     once = adapt(*few, choice, **QUICK)
     best = once.comparison.best
@@ -133,7 +133,7 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points, monkeypat
     usual = tuple(ADAPTERS)
     assert suitable_adapters(other, new) == usual and "mean_drift" not in suitable_adapters(old, new)
     assert len(suitable_adapters(old, new)) == len(usual) - 1
-    few = [one.select(slice(0, 120)) for one in sets]
+    few = [one[:120] for one in sets]
     names = [one.name for one in adapt(*few, **QUICK).comparison.candidates]
     heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
     assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
@@ -170,9 +170,9 @@ def test_what_cannot_be_linked_is_refused_before_any_fit(sets) -> None:
     with pytest.raises(DataError, match="these are the same model"):
         adapt(old, new.replace(fingerprint=old.fingerprint), on_fit=never)
     with pytest.raises(DataError, match="19 pairs"):
-        adapt(old.select(slice(0, 19)), new, on_fit=never)
+        adapt(old[:19], new, on_fit=never)
     with pytest.raises(EmptyOverlapError):
-        adapt(old.select(slice(0, 300)), new.select(slice(300, 600)), on_fit=never)
+        adapt(old[:300], new[300:600], on_fit=never)
     with pytest.raises(DataError, match="different labels in two sets"):
         adapt(old, new.replace(labels=(old.labels + 1) % 12), on_fit=never)
 
@@ -211,7 +211,7 @@ def test_a_saved_adapter_is_fitted_on_all_pairs(sets, tmp_path, name) -> None:
     np.testing.assert_array_equal(map_(side).vectors, adapter.apply(side).vectors)
     assert kept(side) is side
     with pytest.raises(ReleaseError, match="already holds"):
-        save_link(name, old.select(slice(0, 300)), new, Choice(("ridge",)), tmp_path)
+        save_link(name, old[:300], new, Choice(("ridge",)), tmp_path)
 
 
 def test_a_saved_head_is_trained_on_all_pairs_and_says_how_its_model_is_opened(sets, tmp_path) -> None:
@@ -232,7 +232,7 @@ def test_a_saved_head_is_trained_on_all_pairs_and_says_how_its_model_is_opened(s
 
 
 def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_path) -> None:
-    few = [one.select(slice(0, 300)) for one in sets]
+    few = [one[:300] for one in sets]
 
     def batches(recipe, folder):
         steps = []
@@ -249,7 +249,7 @@ def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_pat
 
 def test_two_step_learns_from_wide_vectors_more_slowly_unless_a_recipe_was_chosen(sets, points, tmp_path) -> None:
     """Where heads are compared as where one is saved: what was measured is what is to be used."""
-    old, new = (one.select(np.arange(36)) for one in sets)
+    old, new = (one[np.arange(36)] for one in sets)
     wide = new.replace(vectors=np.tile(new.vectors, 55) / np.float32(55**0.5), space=Hypersphere(55 * new.dim))
     recipes = {"usual": HEAD_RECIPE, "chosen": dataclasses.replace(HEAD_RECIPE, epochs=1)}
     heads = {name: Experiment(method="keep", recipe=recipe) for name, recipe in recipes.items()}
@@ -295,7 +295,7 @@ def test_a_head_by_an_unknown_method_is_no_choice() -> None:
 def judged_by(old, new, items: int = 40) -> Judged:
     """Return queries that are copies of some items, answered by the other items of their class."""
     rows = np.arange(items)
-    asks = [one.select(rows).replace(ids=[f"q{row}" for row in rows], labels=None) for one in (old, new)]
+    asks = [one[rows].replace(ids=[f"q{row}" for row in rows], labels=None) for one in (old, new)]
     pairs = [(f"q{row}", one) for row in rows for one, label in zip(old.ids, old.labels, strict=True)
              if label == old.labels[row]]  # fmt: skip
     query, item = zip(*pairs, strict=True)
@@ -333,7 +333,7 @@ def test_judgements_of_what_was_not_embedded_are_told(sets) -> None:
     old, new = sets
     judged = judged_by(old, new)
     relevance = dataclasses.replace(judged.relevance, unknown="leave-out")
-    few = [one.select(np.arange(500)).replace(labels=None) for one in sets]
+    few = [one[np.arange(500)].replace(labels=None) for one in sets]
     found = adapt(*few, Choice(("ridge",), heads={}), judged=dataclasses.replace(judged, relevance=relevance), **QUICK)
     assert any("judgements are left out" in sentence for sentence in found.sentences)
 

@@ -92,17 +92,15 @@ def test_seeds_decide_the_pairs(labelled) -> None:
 
 def test_scores_that_say_nothing_have_no_map(labelled) -> None:
     turned = labelled.old.replace(vectors=-labelled.old.vectors)
-    assert (
-        score_map_of(FittedLink(lambda new: turned.select(labelled.old.ids.find(new.ids)), identity), labelled) is None
-    )
+    assert score_map_of(FittedLink(lambda new: turned[labelled.old.ids.find(new.ids)], identity), labelled) is None
     vectors = np.ones_like(labelled.old.vectors)
     alike = hold_out(labelled.old.replace(vectors=vectors), labelled.new)
     assert score_map_of(FittedLink(lambda new: alike.old, identity), alike) is None
 
 
 def test_a_few_items_are_all_scored(labelled) -> None:
-    few = hold_out(labelled.old.select(slice(0, 90)), labelled.new.select(slice(0, 90)))
-    found = score_map_of(FittedLink(lambda new: few.old.select(few.old.ids.find(new.ids)), identity), few)
+    few = hold_out(labelled.old[:90], labelled.new[:90])
+    found = score_map_of(FittedLink(lambda new: few.old[few.old.ids.find(new.ids)], identity), few)
     items = len(few.old)
     assert found.error.pairs == items * min(items - 1, 20 + min(20, items - 21))
 

@@ -184,7 +184,7 @@ def test_a_candidate_that_fails_stays_with_its_reason(labelled, adapter) -> None
     candidates = [
         Candidate("refusing", "adapter", refusing),
         head("other space"),
-        head("moved", query=lambda new: new.select(slice(None, None, -1)), gallery=lambda old: labelled.new),
+        head("moved", query=lambda new: new[::-1], gallery=lambda old: labelled.new),
         adapter("ridge"),
     ]
     found = measure(candidates, labelled, **QUICK, on_fit=done.append)

@@ -70,7 +70,7 @@ def test_pairs_are_found_by_id_whatever_the_order(points) -> None:
     labels, order = np.arange(400) % 8, np.random.default_rng(1).permutation(400)
     old, new = points(ANY, "old", labels), points(ANY[:, :3], "new")
     found = hold_out(old, new)
-    again = hold_out(old.select(order), new.select(order[::-1]))
+    again = hold_out(old[order], new[order[::-1]])
     assert again.old.ids == found.old.ids and again.fit_new.ids == found.fit_new.ids
     rows = new.ids.find(found.old.ids)
     np.testing.assert_array_equal(found.new.vectors, new.vectors[rows])
@@ -188,15 +188,15 @@ def test_how_many_items_are_of_classes_without_labels_is_estimated(points, share
     known, others = clustered(points, 1), clustered(points, 2)
     of_known = np.flatnonzero(others.labels < 40)
     of_others = np.flatnonzero(others.labels >= 40)[: round(share * 800)]
-    unlabelled = others.select(np.concatenate([of_known[: round((1 - share) * 800)], of_others]))
-    labelled = known.select(np.flatnonzero(known.labels < 40))
+    unlabelled = others[np.concatenate([of_known[: round((1 - share) * 800)], of_others])]
+    labelled = known[np.flatnonzero(known.labels < 40)]
     assert uncovered_share(labelled, unlabelled) == pytest.approx(share, abs=0.12)
 
 
 def test_nothing_is_estimated_of_one_class_or_of_no_items(points) -> None:
     known = clustered(points, 1)
-    assert uncovered_share(known.select(np.flatnonzero(known.labels == 0)), known) == 0
-    assert uncovered_share(known, known.select(np.arange(0))) == 0
+    assert uncovered_share(known[np.flatnonzero(known.labels == 0)], known) == 0
+    assert uncovered_share(known, known[np.arange(0)]) == 0
 
 
 def test_judged_queries_search_all_that_is_fitted_on(points) -> None:

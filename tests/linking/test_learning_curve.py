@@ -33,7 +33,7 @@ def test_every_point_is_a_fit_on_so_many_pairs(labelled, adapter) -> None:
     pairs = len(labelled.fit_old)
     assert curve.candidate == "ridge" and [point.pairs for point in curve.points] == [64, 128, 256, pairs]
     rows = np.random.default_rng(3).permutation(pairs)[:128]
-    link = build_adapter("ridge", {}).fit(labelled.fit_old.select(rows), labelled.fit_new.select(rows))
+    link = build_adapter("ridge", {}).fit(labelled.fit_old[rows], labelled.fit_new[rows])
     cross = rank_metrics(link.apply(labelled.new), labelled.old, ("map",), exclude_same_id=True)["map"]
     assert curve.points[1].cross.mean == cross.mean()
     np.testing.assert_allclose(
@@ -75,7 +75,7 @@ def test_a_loss_counts_if_it_is_sure_and_half_a_point(labelled, noise, seed, sur
 def test_a_large_loss_counts_although_few_queries_leave_it_open(labelled) -> None:
     """Of three classes, intervals are wide: nothing is sure, and ten points less are not enough all the same."""
     few = np.isin(labelled.old.labels, np.unique(labelled.old.labels)[:3])
-    held_out = replace(labelled, old=labelled.old.select(few), new=labelled.new.select(few))
+    held_out = replace(labelled, old=labelled.old[few], new=labelled.new[few])
     candidate = blurred(held_out, lambda size: 3.0 * (size == 64), seed=0)
     curve = learning_curve(candidate, held_out, sizes=[64], **QUICK)
     assert curve.points[1].cross.mean - curve.points[0].cross.mean > 0.02 and curve.enough is None

@@ -60,9 +60,7 @@ def test_without_labels_it_is_agreement_with_re_embedding(unlabelled) -> None:
 
 def test_judged_queries_ask_and_are_measured_by_their_judgements(labelled) -> None:
     few = np.arange(7)
-    sides = [
-        side.select(few).replace(ids=[f"q{row}" for row in few], role="query") for side in (labelled.old, labelled.new)
-    ]
+    sides = [side[few].replace(ids=[f"q{row}" for row in few], role="query") for side in (labelled.old, labelled.new)]
     pairs = [(f"q{row}", str(labelled.old.ids[int(row) + 20])) for row in few] + [("q0", str(labelled.old.ids[3]))]
     query, item = (StringArray.of(side) for side in zip(*pairs, strict=True))
     relevance = Relevance(pairs=RelevancePairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True)

@@ -100,7 +100,7 @@ def golden_step(reference, make_step, make_embeddings, cosine_head) -> Any:
     known, labels = int(g["C_old"]), g["labels"]
     names = [f"c{row}" for row in range(len(g["W_new"]))]
     embeddings = make_embeddings(g["z_old"], labels, names=names)
-    old = OldModel(embeddings, names[:known], cosine_head(g["W_old"], g["temp"]), own_training=embeddings.select([]))
+    old = OldModel(embeddings, names[:known], cosine_head(g["W_old"], g["temp"]), own_training=embeddings[[]])
     head, z = cosine_head(g["W_new"], g["temp"]), g["z_new"].clone().requires_grad_()
     step = make_step(z, labels, head, g["z_old"], old_labels=labels.masked_fill(labels >= known, -1))
     return g, old, step

@@ -145,10 +145,10 @@ def clicked(simulated: SimpleNamespace) -> Evaluation:
     """Scores by clicks, which only know what the old model showed."""
     old, new = (side.replace(labels=None, class_names=None) for side in (simulated.old, simulated.new["p2s"]))
     asked, rest = np.arange(0, CLASSES * ITEMS, 4), np.setdiff1d(np.arange(CLASSES * ITEMS), np.arange(0, 96, 4))
-    query, gallery = old.select(asked), old.select(rest)
+    query, gallery = old[asked], old[rest]
     first = [gallery.ids[int(row)] for row in np.argmax(query.vectors @ gallery.vectors.T, axis=1)]
     clicks = Relevance(pairs=RelevancePairs(list(query.ids), first, np.zeros(len(asked), bool)))
-    sides = (query, gallery, new.select(asked), new.select(rest))
+    sides = (query, gallery, new[asked], new[rest])
     return evaluate(sides[:2], sides[2:], protocol=clicks, resamples=100)
 
 

@@ -81,7 +81,7 @@ def scenes(make_images: Callable[..., ImageSet]) -> dict[str, Scene]:
                 Net(), encoding_loader(images, batch_size=32), space, ids=images.ids, fingerprint="declared:old",
                 form="features", class_names=images.class_names,
             )  # fmt: skip
-            own = embeddings.select(np.flatnonzero(images.labels % 2 == 0))
+            own = embeddings[np.flatnonzero(images.labels % 2 == 0)]
             own = own.replace(labels=(own.labels == 0).astype(np.int64), class_names=["c2", "c0"])
             kinds = [build_head(default_head(space), classes, DIM, {}) for classes in (2, CLASSES)]
             old = OldModel(embeddings, ("c2", "c0"), kinds[0], own)

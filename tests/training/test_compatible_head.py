@@ -145,7 +145,7 @@ def test_items_are_paired_by_id_and_classes_by_name(frozen: Callable[..., Any], 
     names = [*(f"class {c}" for c in reversed(range(CLASSES))), "nobody's"]
     renamed = old.replace(labels=CLASSES - 1 - old.labels, class_names=names)
     first = train_head(old, new, experiment(), tmp_path / "first")
-    second = train_head(renamed.select(order), new, experiment(), tmp_path / "second")
+    second = train_head(renamed[order], new, experiment(), tmp_path / "second")
     assert first.release.fingerprint == second.release.fingerprint
     assert first.release.classes == tuple(f"class {c}" for c in range(CLASSES))
     only_old = train_head(old, frozen(120, seed=1, labels=False)[1], experiment(), tmp_path / "third")
@@ -204,7 +204,7 @@ def test_wrong_uses_are_refused(frozen: Callable[..., Any], tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"60 items have different labels in two sets: '1-0'"):
         train_head(old.replace(labels=(old.labels + 1) % CLASSES), new, experiment(), tmp_path)
     with pytest.raises(DataError, match="vectors show 1 class"):
-        train_head(*(side.select(np.flatnonzero(side.labels == 0)) for side in (old, new)), experiment(), tmp_path)
+        train_head(*(side[np.flatnonzero(side.labels == 0)] for side in (old, new)), experiment(), tmp_path)
     with pytest.raises(ConfigError, match="Random changes of images"):
         flips = dataclasses.replace(QUICK, augmentation=Augmentation(flip=True))
         train_head(old, new, experiment(recipe=flips), tmp_path)
@@ -267,9 +267,9 @@ def test_what_has_no_label_is_found_as_well_as_before(frozen: Frozen, tmp_path: 
     old, new = frozen(480, seed=1)
     known = np.flatnonzero(old.labels < CLASSES // 2)
     rest = np.flatnonzero(old.labels >= CLASSES // 2)
-    unlabelled = tuple(side.select(rest).replace(labels=None, class_names=None) for side in (old, new))
+    unlabelled = tuple(side[rest].replace(labels=None, class_names=None) for side in (old, new))
     (_, query), (gallery, _) = frozen(120, seed=3), frozen(240, seed=2)
-    others = query.select(np.flatnonzero(query.labels >= CLASSES // 2))
+    others = query[np.flatnonzero(query.labels >= CLASSES // 2)]
     recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=64, schedule="constant")
     found = {}
     for name, weight in (("free", 0.0), ("kept", 100.0)):
@@ -277,9 +277,7 @@ def test_what_has_no_label_is_found_as_well_as_before(frozen: Frozen, tmp_path: 
             "keep", method_options={"weight": weight}, recipe=recipe, model=EncoderSpec(projection="residual"),
             head="normalised", head_options={"temperature": 1 / 6},
         )  # fmt: skip
-        head = train_head(
-            old.select(known), new.select(known), how, tmp_path / name, unlabelled=(unlabelled[0], unlabelled[1])
-        )
+        head = train_head(old[known], new[known], how, tmp_path / name, unlabelled=(unlabelled[0], unlabelled[1]))
         found[name] = mean_precision(head.query(others), head.gallery(gallery))
         again = load_head(tmp_path / name)
         np.testing.assert_array_equal(again.gallery(gallery).vectors, head.gallery(gallery).vectors)
@@ -289,13 +287,11 @@ def test_what_has_no_label_is_found_as_well_as_before(frozen: Frozen, tmp_path: 
 def test_methods_that_need_labels_are_not_shown_items_without(frozen: Frozen, tmp_path: Path) -> None:
     old, new = frozen(240, seed=1)
     rows, rest = np.arange(160), np.arange(160, 240)
-    without = tuple(side.select(rest).replace(labels=None, class_names=None) for side in (old, new))
-    alone = train_head(old.select(rows), new.select(rows), experiment("l2"), tmp_path / "alone")
-    shown = train_head(
-        old.select(rows), new.select(rows), experiment("l2"), tmp_path / "shown", unlabelled=(without[0], without[1])
-    )
+    without = tuple(side[rest].replace(labels=None, class_names=None) for side in (old, new))
+    alone = train_head(old[rows], new[rows], experiment("l2"), tmp_path / "alone")
+    shown = train_head(old[rows], new[rows], experiment("l2"), tmp_path / "shown", unlabelled=(without[0], without[1]))
     assert alone.release.fingerprint == shown.release.fingerprint
-    items = VectorSet.of(new.select(rows), without[1])
+    items = VectorSet.of(new[rows], without[1])
     with pytest.raises(ConfigError, match="80 vectors whose class nobody knows"):
         train_release(items, dataclasses.replace(alone_experiment(new), method="independent"), tmp_path / "refused")
 

@@ -46,7 +46,7 @@ def test_texts_without_labels(encoder: TextEncoder, texts: TextSet) -> None:
 
 def test_nothing_and_what_has_no_prefix_are_refused(encoder: TextEncoder, texts: TextSet) -> None:
     with pytest.raises(DataError, match="nothing to encode"):
-        embed_texts(encoder, texts.select([]))
+        embed_texts(encoder, texts[[]])
     with pytest.raises(ConfigError, match="these texts are both"):
         embed_texts(encoder, texts)
 
@@ -72,7 +72,7 @@ def test_whatever_changes_the_vectors_has_a_file_of_its_own(texts: TextSet, tmp_
     run(texts, "document")
     run(texts, "query", query_prefix="q: ")
     run(texts, "query", truncate_dim=8)
-    run(texts.select([0, 1]), "query")
+    run(texts[[0, 1]], "query")
     assert len(list(tmp_path.iterdir())) == 5
     run(texts, "document", query_prefix="q: ")
     assert len(list(tmp_path.iterdir())) == 5, "the prefix of queries is nothing to documents"
@@ -81,5 +81,5 @@ def test_whatever_changes_the_vectors_has_a_file_of_its_own(texts: TextSet, tmp_
 def test_the_prefix_is_kept_in_the_file(encoder: TextEncoder, texts: TextSet, tmp_path: Path) -> None:
     found = embed_texts(encoder, texts, role="query")
     again = storage.load(storage.save(found, tmp_path / "e.safetensors"), verify=True)
-    assert (again.prefix, again.role) == ("find: ", "query") and again.select([1]).prefix == "find: "
+    assert (again.prefix, again.role) == ("find: ", "query") and again[[1]].prefix == "find: "
     assert again.digest() != again.replace(prefix="").digest()

@@ -158,7 +158,7 @@ def test_anchors_are_queries_of_a_model_with_prefixes(tmp_path: Path) -> None:
 def test_what_does_not_fit_pairs_is_told(encoder: TextEncoder, tmp_path: Path) -> None:
     old = by_old(FEW.texts)
     with pytest.raises(DataError, match="lack 3 of 48 texts"):
-        fine_tune(old.select(np.arange(45)), FEW, encoder, experiment(), tmp_path / "a")
+        fine_tune(old[np.arange(45)], FEW, encoder, experiment(), tmp_path / "a")
     with pytest.raises(ConfigError, match=r"denoise=0\.5, by which it looks at classes"):
         fine_tune(old, FEW, encoder, experiment("mixbct", denoise=0.5), tmp_path / "b")
     with pytest.raises(ConfigError, match="'head' of pairs"):

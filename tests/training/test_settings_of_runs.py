@@ -299,7 +299,7 @@ def test_refusals_before_training(images: ImageSet, base: Release, tmp_path: Pat
     with pytest.raises(ConfigError, match="no statistics to keep"):
         replace(BASE, recipe=replace(BASE.recipe, freeze_batch_norm=True))
     with pytest.raises(DataError, match="1 class"):
-        train_release(images.select(images.labels == 0), BASE, tmp_path)
+        train_release(images[images.labels == 0], BASE, tmp_path)
     with pytest.raises(ConfigError, match="needs a predecessor"):
         train_release(images, replace(BASE, method="bct"), tmp_path)
     wide = replace(BASE, method="bct", model=BASE.model.model_copy(update={"dim": 9}))
@@ -375,6 +375,6 @@ def test_published_weights_are_part_of_the_run(tmp_path: Path) -> None:
 def test_the_old_models_own_data_is_part_of_the_run(images: ImageSet, base: Release, tmp_path: Path) -> None:
     experiment = replace(BASE, method="advbct", recipe=replace(BASE.recipe, epochs=1))
     train_release(images, experiment, tmp_path, old=base, old_images=images)
-    fewer = images.select(np.arange(16))
+    fewer = images[np.arange(16)]
     with pytest.raises(ConfigError, match="data differ"):
         train_release(images, experiment, tmp_path, old=base, old_images=fewer)

@@ -251,14 +251,14 @@ def set_apart(data: TextData) -> TextData:
     everything = data.train.compact()
     labels = everything.labelled()
     aside = classes_apart(labels, len(everything.class_names), VALIDATION_SHARE, seed=0)
-    chosen = everything.select(aside).compact()
+    chosen = everything[aside].compact()
     asking = np.zeros(len(chosen), bool)
     asking[held_out_rows(chosen.labelled(), 0.5, seed=0)] = True
     return TextData(
         data.name,
-        everything.select(~aside).compact(),
-        chosen.select(asking),
-        chosen.select(~asking),
+        everything[~aside].compact(),
+        chosen[asking],
+        chosen[~asking],
         f"{data.description}; for choosing settings, {len(chosen.class_names)} classes to fit on are searched instead",
         data.unlabelled,
     )

@@ -216,11 +216,11 @@ def train(settings: Settings, place: Place) -> Trained:
     experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"], start)
     old = released(place, "old") if "old" in place.needs else None
     release = train_release(
-        images.select(rows).compact(),
+        images[rows].compact(),
         experiment,
         place.folder / "release",
         old=old,
-        old_images=None if old is None else images.select(old_rows).compact(),
+        old_images=None if old is None else images[old_rows].compact(),
         encoder=start,
         data_name=settings["data"]["name"],
         cache=place.cache,
@@ -453,7 +453,7 @@ def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
     if (rows < 0).any():
         raise DataError(f"{int((rows < 0).sum())} items were not embedded.", expected="items of the whole data set")
     names = None if part.labels is None else StringArray.of(part.class_names)
-    return whole.select(rows).replace(labels=part.labels, class_names=names)
+    return whole[rows].replace(labels=part.labels, class_names=names)
 
 
 MOST = 50_000
@@ -481,7 +481,7 @@ class Items:
     def images(self) -> ImageSet:
         """Return the images of training."""
         images = open_images(self.settings["data"], self.place.root).to_train_on()
-        return images.select(self.settings["train_on"]).compact()
+        return images[self.settings["train_on"]].compact()
 
     def old(self) -> EmbeddingSet:
         """Return all items by the old model, on the space of the new ones, with labels where there are any."""
@@ -496,9 +496,9 @@ class Items:
 
     def new(self, old: EmbeddingSet, rows: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, EmbeddingSet]:
         """Return some of the items by every new model, by its label; without items where none is asked for."""
-        chosen = old.select(rows)
+        chosen = old[rows]
         if self.settings["part"] == "training":
-            images = self.images().select(rows)
+            images = self.images()[rows]
             return {
                 label: embed_images(released(self.place, role), images, device=self.device)
                 for label, role in self.roles.items()
@@ -506,7 +506,7 @@ class Items:
         found = {}
         for number, label in enumerate(self.roles):
             gallery = read_sides(self.place.needs[f"new {number}"])[1]
-            part = gallery.select(gallery.ids.find(chosen.ids))
+            part = gallery[gallery.ids.find(chosen.ids)]
             found[label] = part.replace(labels=chosen.labels, class_names=chosen.class_names)
         return found
 
@@ -530,7 +530,7 @@ def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
         rows = rows_of_classes(old, classes, settings["items"], seed)
         new = items.new(old, rows) if NEW in settings["show"] else {}
         how = {"layout": settings["method"], "show": settings["show"], "apart": settings["apart"], "seed": seed}
-        planes.append(embedding_map(old.select(rows), new, prototypes, classes, noise=noise, **how))
+        planes.append(embedding_map(old[rows], new, prototypes, classes, noise=noise, **how))
     return {"planes": planes}
 
 
@@ -545,17 +545,17 @@ def histogram(settings: Settings, place: Place) -> dict[str, Histograms]:
     if settings["part"] == "training":
         images = items.images()
         rows = np.sort(generator.permutation(len(images))[:MOST])
-        old = embed_images(items.old_model, images.select(rows), device=items.device)
+        old = embed_images(items.old_model, images[rows], device=items.device)
         old = laid_onto(old, place, "model 0")
         new = {
-            label: embed_images(released(place, role), images.select(rows), device=items.device)
+            label: embed_images(released(place, role), images[rows], device=items.device)
             for label, role in items.roles.items()
         }
     else:
         whole = laid_onto(read_sides(place.needs["old"])[1], place, "model 0")
         rows = np.sort(generator.permutation(len(whole))[:MOST])
-        old = whole.select(rows)
-        new = {label: read_sides(place.needs[f"new {n}"])[1].select(rows) for n, label in enumerate(items.roles)}
+        old = whole[rows]
+        new = {label: read_sides(place.needs[f"new {n}"])[1][rows] for n, label in enumerate(items.roles)}
     classes = items.old_model.classes if settings["split"] else None
     both = settings["of"] == "angle"
     found = histograms(settings["of"], old, new if both or NEW in settings["show"] else {}, classes)

@@ -219,7 +219,7 @@ class Adapter(OnHub):
         source, target = (new, old) if self.direction == "new_to_old" else (old, new)
         state = self.solve(paired_vectors(old, new, pairs))
         spaces = source.space, target.space
-        items = TrainedOn.of_pairs(old.select(pairs.old_rows), new.select(pairs.new_rows))
+        items = TrainedOn.of_pairs(old[pairs.old_rows], new[pairs.new_rows])
         self.restore(Fitted(source.fingerprint, target.fingerprint, *spaces, pairs.report.pairs, state, items))
         self.report = pairs.report
         return self

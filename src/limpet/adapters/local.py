@@ -85,7 +85,7 @@ class Local(Adapter):
         rng = np.random.default_rng(self.seed)
         sample = np.sort(rng.permutation(len(pairs))[:_SAMPLE])
         clusters = max(1, min(self.clusters, len(pairs) // FEWEST_PER_CLUSTER))
-        centres = spherical_means(pairs.select(sample).unit_source(), clusters, rng)
+        centres = spherical_means(pairs[sample].unit_source(), clusters, rng)
         cells = cell_moments(pairs, centres)
         penalty = best_penalty([total(column) for column in zip(*cells, strict=True)])
         strength = self.shrinkage or best_strength(cells, penalty)
@@ -144,7 +144,7 @@ def cell_moments(pairs: PairedVectors, centres: Floats) -> list[list[Moments]]:
     fold = fold_of_pair(len(pairs))
     folds = range(min(FOLDS, len(pairs)))
     return [
-        [Moments.of(pairs.select(np.flatnonzero((nearest == place) & (fold == part)))) for part in folds]
+        [Moments.of(pairs[np.flatnonzero((nearest == place) & (fold == part))]) for part in folds]
         for place in range(len(centres))
     ]
 

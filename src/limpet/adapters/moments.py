@@ -78,7 +78,7 @@ class PairedVectors:
         """T."""
         return int(self.target.shape[1])
 
-    def select(self, pairs: RowNumbers | slice) -> PairedVectors:
+    def __getitem__(self, pairs: RowNumbers | slice) -> PairedVectors:
         """Return some of the pairs, in the order given."""
         return PairedVectors(self.source, self.source_rows[pairs], self.target, self.target_rows[pairs])
 
@@ -93,7 +93,7 @@ class PairedVectors:
     def blocks(self) -> Iterator[PairedVectors]:
         """Yield the pairs a block at a time."""
         for start in range(0, len(self), BLOCK):
-            yield self.select(slice(start, start + BLOCK))
+            yield self[start : start + BLOCK]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ def fold_of_pair(count: int, folds: int = FOLDS, seed: int = 0) -> RowNumbers:
 def fold_moments(pairs: PairedVectors) -> list[Moments]:
     """Return the sums over each of `FOLDS` parts of the pairs."""
     fold = fold_of_pair(len(pairs))
-    return [Moments.of(pairs.select(np.flatnonzero(fold == part))) for part in range(int(fold.max()) + 1)]
+    return [Moments.of(pairs[np.flatnonzero(fold == part)]) for part in range(int(fold.max()) + 1)]
 
 
 def total(parts: Sequence[Moments]) -> Moments:

@@ -281,7 +281,7 @@ def suspect_pairs(
     pairs = paired_vectors(old, new, matched(old, new, direction=direction, minimum=FEWEST_TESTED))
     if len(pairs) > sample:
         drawn = np.random.default_rng(seed).choice(len(pairs), sample, replace=False)
-        pairs = pairs.select(np.sort(drawn))
+        pairs = pairs[np.sort(drawn)]
     ranks = held_out_ranks(pairs, seed)
     worse = float((ranks > 0.5).mean())
     low, high = _wilson(worse, len(ranks))
@@ -300,13 +300,13 @@ def held_out_ranks(pairs: PairedVectors, seed: int = 0, fitted: NDArray[np.bool_
     """
     fold = fold_of_pair(len(pairs), FOLDS, seed)
     rows = [np.flatnonzero(fold == part) for part in range(FOLDS)]
-    folds = [Moments.of(pairs.select(held if fitted is None else held[fitted[held]])) for held in rows]
+    folds = [Moments.of(pairs[held if fitted is None else held[fitted[held]]]) for held in rows]
     whole, ranks = total(folds), np.empty(len(pairs))
     for part, (held, penalty) in enumerate(zip(rows, penalties_without(folds), strict=True)):
         rest = whole - folds[part]
         weights = ridge(rest, penalty)
         for some in np.array_split(held, -(-len(held) // _RANKED)):
-            ranks[some] = _ranks(pairs.select(some), weights, rest.target_mean)
+            ranks[some] = _ranks(pairs[some], weights, rest.target_mean)
     return ranks
 
 
@@ -354,7 +354,7 @@ def without_doubtful(
         return old, new
     found = matched(old, new, direction=direction)
     trusted = trusted_pairs(paired_vectors(old, new, found), seed=seed)
-    return old.select(found.old_rows[trusted]), new.select(found.new_rows[trusted])
+    return old[found.old_rows[trusted]], new[found.new_rows[trusted]]
 
 
 def wrong_probability(ranks: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -79,7 +79,7 @@ class ResidualMLP(Adapter):
             import torch  # noqa: F401
         order = np.random.default_rng(self.seed).permutation(len(pairs))
         held = min(max(1, round(self.held_out * len(pairs))), len(pairs) - 2)
-        held_out, training = pairs.select(np.sort(order[:held])), pairs.select(np.sort(order[held:]))
+        held_out, training = pairs[np.sort(order[:held])], pairs[np.sort(order[held:])]
         parameters = self._first_weights(training)
         best = self._train(parameters, _tensors_of(training), _tensors_of(held_out))
         return {name: values.astype(np.float64) for name, values in zip(NAMES, best, strict=True)}

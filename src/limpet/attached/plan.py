@@ -66,7 +66,7 @@ class SampledVectors:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the vectors of those of the ids that the sample has, in the order given."""
         rows = self.vectors.ids.find(list(ids))
-        return self.vectors.select(rows[rows >= 0])
+        return self.vectors[rows[rows >= 0]]
 
 
 class Unstarted:

@@ -213,7 +213,7 @@ def live_gallery(old: QueriesAndGallery, new: QueriesAndGallery, out: Path, name
     folder = out / "gallery"
     shutil.rmtree(folder, ignore_errors=True)
     rows = np.sort(np.random.default_rng(seed).permutation(len(old.query))[:QUERIES])
-    asked_old, asked_new = old.query.select(rows), new.query.select(rows)
+    asked_old, asked_new = old.query[rows], new.query[rows]
     steps: dict[float, Served] = {}
     with Gallery.create(
         str(folder),

@@ -81,7 +81,7 @@ class GlyphBank:
     outlines: NDArray[np.uint8]
     present: NDArray[np.bool_]
 
-    def select(self, rows: Sequence[int] | NDArray[np.int64]) -> GlyphBank:
+    def __getitem__(self, rows: Sequence[int] | NDArray[np.int64]) -> GlyphBank:
         """Return the chosen characters."""
         chosen = tuple(self.characters[row] for row in rows)
         return GlyphBank(chosen, self.fonts, self.pixels[rows], self.outlines[rows], self.present[rows])
@@ -100,10 +100,10 @@ def distinct_glyphs() -> GlyphBank:
     characters = common_characters(fonts)
     bank = render(characters, fonts)
     wide = np.flatnonzero((_narrowness(bank) >= _SMALLEST_SIDE) & (bank.present.sum(axis=1) >= _LEAST_FONTS))
-    bank = bank.select(wide)
+    bank = bank[wide]
     composed = np.array([bool(unicodedata.decomposition(character)) for character in bank.characters])
     order = np.lexsort((np.arange(len(composed)), composed))
-    chosen = bank.select(sorted(greedy_distinct(look_alikes(bank), order)))
+    chosen = bank[sorted(greedy_distinct(look_alikes(bank), order))]
     for values in (chosen.pixels, chosen.outlines, chosen.present):
         values.setflags(write=False)
     return chosen
@@ -390,14 +390,14 @@ def glyphs(
     refuse(not 8 <= side <= 224, f"image_size = {side}.", "between 8 and 224 pixels")
     bank = distinct_glyphs()
     parts = _parted(classes, len(bank.characters), seed)
-    drawn = [_drawn(bank.select(rows), distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]
+    drawn = [_drawn(bank[rows], distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]
     (train, _), (validation, _), (evaluation, fonts) = drawn
     asked = fonts // STYLES == fonts % STYLES
     return RetrievalData(
         name="glyphs",
         train=train,
-        query=evaluation.select(asked),
-        gallery=evaluation.select(~asked),
+        query=evaluation[asked],
+        gallery=evaluation[~asked],
         leave_one_out=False,
         validation=validation if validation_classes else None,
         description=f"{sum(classes.values())} characters in {len(bank.fonts)} fonts, {distortions} distortions each; "

@@ -26,10 +26,10 @@ def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> Retrie
             expected="a class with at least four images",
             to_do="add images, or make folders train and test yourself.",
         )
-    evaluation = images.select(aside)
+    evaluation = images[aside]
     return RetrievalData.of_one_set(
         name=name,
-        train=images.select(np.setdiff1d(np.arange(len(images)), aside)),
+        train=images[np.setdiff1d(np.arange(len(images)), aside)],
         evaluation=evaluation,
         description=f"{len(images)} images of {len(images.class_names)} classes; "
         f"{len(aside)} held out (seed {seed}), each searches the others",

@@ -15,6 +15,7 @@ from limpet.data.decoding import Fit, Pixels, Shape
 from limpet.data.images import Images, SelectedImages
 from limpet.data.items import check_class_rows, refuse_repeated
 from limpet.embeddings import StringArray
+from limpet.embeddings.conversion import row_numbers
 from limpet.embeddings.trained_on import Digests
 from limpet.errors import DataError
 
@@ -78,9 +79,13 @@ class ImageSet:
         """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
         return self.images.read(rows)
 
-    def select(self, rows: NDArray[Any] | slice | list[int]) -> ImageSet:
-        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order."""
-        index = np.arange(len(self))[rows]
+    def __getitem__(self, rows: NDArray[Any] | slice | list[int]) -> ImageSet:
+        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order.
+
+        Raises:
+            DataError: A number was given; `[[row]]` returns the set of one item.
+        """
+        index = row_numbers(rows, len(self))
         return ImageSet(
             SelectedImages(self.images, index),
             self.labels[index],
@@ -91,7 +96,7 @@ class ImageSet:
 
     def select_classes(self, classes: Iterable[int]) -> ImageSet:
         """Return the images of the chosen classes, with all class names."""
-        return self.select(np.isin(self.labels, np.fromiter(classes, np.int64)))
+        return self[np.isin(self.labels, np.fromiter(classes, np.int64))]
 
     def compact(self) -> ImageSet:
         """Drop the classes without an image and number the others anew, in the same order."""

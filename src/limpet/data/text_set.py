@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from limpet.data.items import check_class_rows, refuse_repeated
 from limpet.embeddings import StringArray
+from limpet.embeddings.conversion import row_numbers
 from limpet.embeddings.trained_on import Digests, digests_of_texts
 from limpet.errors import DataError, shown
 
@@ -86,9 +87,13 @@ class TextSet:
         classes = "no labels" if self.labels is None else f"{len(self.class_names)} classes"
         return f"TextSet({len(self)} texts, {classes})"
 
-    def select(self, rows: NDArray[Any] | slice | list[int]) -> TextSet:
-        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order."""
-        index = np.arange(len(self))[rows]
+    def __getitem__(self, rows: NDArray[Any] | slice | list[int]) -> TextSet:
+        """Return the chosen rows, in the order given, with all class names; a boolean mask keeps the order.
+
+        Raises:
+            DataError: A number was given; `[[row]]` returns the set of one item.
+        """
+        index = row_numbers(rows, len(self))
         labels = None if self.labels is None else self.labels[index]
         return TextSet(self.texts[index], labels, self.class_names, self.ids[index])
 
@@ -98,7 +103,7 @@ class TextSet:
         Raises:
             DataError: There are no labels.
         """
-        return self.select(np.isin(self.labelled(), np.fromiter(classes, np.int64)))
+        return self[np.isin(self.labelled(), np.fromiter(classes, np.int64))]
 
     def compact(self) -> TextSet:
         """Drop the classes without a text and number the others anew, in the same order.

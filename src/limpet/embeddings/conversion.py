@@ -54,6 +54,21 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
     return found
 
 
+def row_numbers(rows: NDArray[Any] | slice | list[int], count: int) -> NDArray[np.int64]:
+    """Return the numbers of the rows that an index of NumPy chooses from a set of `count` items.
+
+    Raises:
+        DataError: The index is a number, which chooses an item and no set.
+    """
+    if isinstance(rows, int | np.integer):
+        raise DataError(
+            f"A set was indexed with the number {rows}.",
+            expected="a slice, a boolean mask or a list of rows",
+            to_do=f"for the set of that one item, use [[{rows}]].",
+        )
+    return np.arange(count)[rows]
+
+
 def vectors_of(values: Any) -> NDArray[Any]:
     """Return vectors as an array; float16 becomes float32, which is exact, and other types stay what they are."""
     found = array_of(values, "Vectors")

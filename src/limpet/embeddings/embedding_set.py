@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from limpet.embeddings import tables
-from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
+from limpet.embeddings.conversion import array_of, classes_of, ids_of, row_numbers, vectors_of
 from limpet.embeddings.forms import Form, Role, TableOptions
 from limpet.embeddings.string_array import StringArray
 from limpet.errors import DataError, SpaceMismatchError, UnusableVectorsError, shown
@@ -245,21 +245,12 @@ class EmbeddingSet:
         return f"EmbeddingSet({len(self)} {self.form} on the {self.space}{classes}, {self.fingerprint[:24]})"
 
     def __getitem__(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
-        return self.select(rows)
-
-    def select(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
         """Return the chosen rows, in the order given; a boolean mask keeps the order of the set.
 
         Raises:
-            DataError: A number was given, and one row is no set.
+            DataError: A number was given; `[[row]]` returns the set of one item.
         """
-        if isinstance(rows, int | np.integer):
-            raise DataError(
-                f"Row {rows} alone was asked for.",
-                expected="a slice, a boolean mask or a list of rows",
-                to_do=f"embeddings[[{rows}]] is the set of that item, embeddings.vectors[{rows}] its vector.",
-            )
-        index = np.arange(len(self))[rows]
+        index = row_numbers(rows, len(self))
         return EmbeddingSet.trusted(
             **{
                 **self._values(),

@@ -36,7 +36,7 @@ class QueriesAndGallery(NamedTuple):
         """Return both without these items."""
         if not ids:
             return self
-        query, gallery = (one.select(np.array([name not in ids for name in one.ids], np.bool_)) for one in self)
+        query, gallery = (one[np.array([name not in ids for name in one.ids], np.bool_)] for one in self)
         return QueriesAndGallery(gallery if self.leave_one_out else query, gallery)
 
 

@@ -121,7 +121,7 @@ def choose_examples(
     if not len(rows):
         return []
     items = {name: _found(*sides, rows, k, judge, alone) for name, sides in systems.items()}
-    query = models.old[0].select(rows)
+    query = models.old[0][rows]
     labels = class_names_of(query)
     return [
         Example(query.ids[i], labels[i], kinds[i], items["self_old"][i], items["cross"][i], items["self_new"][i])
@@ -223,9 +223,9 @@ def _found(
         lists = judge.lists(query, gallery)
     ignore = RowLists.of(lists.ignore[row] for row in rows.tolist())
     results = []
-    for row, nearest in zip(rows.tolist(), top_k(query.select(rows), gallery, k, ignore=ignore).rows, strict=True):
+    for row, nearest in zip(rows.tolist(), top_k(query[rows], gallery, k, ignore=ignore).rows, strict=True):
         kept = nearest[nearest >= 0]
-        items = gallery.select(kept)
+        items = gallery[kept]
         hits = [] if judge is None else np.isin(kept, lists.relevant[row]).tolist()
         results.append(Found(tuple(items.ids), tuple(class_names_of(items)), tuple(hits)))
     return results

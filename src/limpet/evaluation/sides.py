@@ -126,7 +126,7 @@ def in_order_of(reference: EmbeddingSet, other: EmbeddingSet, names: tuple[str, 
                 f"there are {shown(known[:3], len(known))}.",
                 to_do="embed the same items with both models, under the same ids.",
             )
-    return other if np.array_equal(rows, np.arange(len(rows))) else other.select(rows)
+    return other if np.array_equal(rows, np.arange(len(rows))) else other[rows]
 
 
 Sides = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery

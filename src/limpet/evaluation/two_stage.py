@@ -178,7 +178,7 @@ def _candidates(first: Sides, count: int, left_out: RowLists) -> RowTable:
         place[by_id] = np.arange(len(by_id))
         stops = left_out.counts.cumsum()
         hidden = RowLists(place[left_out.flat()[1]], stops - left_out.counts, stops)
-        rows, scores = nearest_rows(*_rows((query, gallery.select(by_id))), count, hidden)
+        rows, scores = nearest_rows(*_rows((query, gallery[by_id])), count, hidden)
         rows = np.where(rows < 0, -1, by_id[rows])
         rows = np.take_along_axis(rows, np.lexsort((rows, -scores), axis=1), axis=1)
     return rows[:, :count]

@@ -268,12 +268,12 @@ def choose_disk(
     seen = seen_items(old, old_classes)
     groups = _sample(old.labels, seen, classes, items, seed)
     rows = np.concatenate(groups)
-    old_tangents, new_tangents = (_tangents(side.select(rows), curvature) for side in (old, new))
+    old_tangents, new_tangents = (_tangents(side[rows], curvature) for side in (old, new))
     directions = main_directions(old_tangents)
     places = [on_disk(tangents, directions, curvature) for tangents in (old_tangents, new_tangents)]
     ends = np.cumsum([len(group) for group in groups])[:-1]
     chosen = [
-        _disk_class(old.select(group), new.select(group), None if seen is None else bool(seen[group[0]]), *sides)
+        _disk_class(old[group], new[group], None if seen is None else bool(seen[group[0]]), *sides)
         for group, *sides in zip(groups, *(np.split(side, ends) for side in places), strict=True)
     ]
     return PoincareDisk(tuple(chosen), *(_share(tangents, directions) for tangents in (old_tangents, new_tangents)))

@@ -86,7 +86,7 @@ def batches(
     for start in range(0, len(ids), size):
         names = list(ids[start : start + size])
         rows = [of_set[start : start + size] for of_set in places]
-        parts = [embeddings.select(own[own >= 0]) for embeddings, own in zip(sets, rows, strict=True)]
+        parts = [embeddings[own[own >= 0]] for embeddings, own in zip(sets, rows, strict=True)]
         yield ItemBatch(names, _metadata(columns, start, len(names)), parts, start + len(names), len(ids))
 
 

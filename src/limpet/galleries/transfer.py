@@ -224,7 +224,7 @@ class _Import:
             new = self._new(embeddings.ids)
             if len(new):
                 values = {name: pc.take(array, pa.array(rows[new])).to_pylist() for name, array in metadata.items()}
-                self.gallery.add(embeddings.select(new), metadata=values)
+                self.gallery.add(embeddings[new], metadata=values)
                 self.own_commits |= set(self.gallery.store.fetch([embeddings.ids[int(new[0])]]).versions.tolist())
         except LimpetError as error:
             raise self._explained(error, len(ids)) from error

@@ -179,7 +179,7 @@ def _in_order_of(queries: EmbeddingSet, first: EmbeddingSet) -> EmbeddingSet:
             to_do="embed the same queries with both models.",
             intact="The gallery is intact.",
         )
-    return first.select(rows)
+    return first[rows]
 
 
 def _candidates(hits: Sequence[Hit], strangers: Sequence[Hit], items: Items, sources: Sequence[str]) -> list[Hit]:

@@ -405,7 +405,7 @@ def candidates_of(
     def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
         old, new = all_pairs(old, new, unlabelled)
         if trusted is not None:
-            old, new = (one.select(trusted.find(one.ids) >= 0) for one in (old, new))
+            old, new = (one[trusted.find(one.ids) >= 0] for one in (old, new))
         return FittedLink.of_adapter(choice.build(name).fit(old, new))
 
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
@@ -562,11 +562,11 @@ def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedSc
     rng = np.random.default_rng(seed)
     old, new = held_out.asking
     rows = np.sort(rng.permutation(len(old))[:_QUERIES])
-    before = _similarities(old.select(rows), held_out.old)
+    before = _similarities(old[rows], held_out.old)
     if held_out.judged is None:
         before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
     items = _scored_items(before, rng)
-    after = _similarities(link.query(new.select(rows)), link.gallery(held_out.old))
+    after = _similarities(link.query(new[rows]), link.gallery(held_out.old))
     queries = np.repeat(np.arange(len(rows)), items.shape[1])
     old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
     try:

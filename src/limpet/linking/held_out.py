@@ -57,7 +57,7 @@ class Judged:
                 expected="the same queries on both sides, matched by id",
                 to_do="embed the same queries with both models, under the same ids.",
             )
-        return cls(old.select(both), new.select(rows[both]), relevance)
+        return cls(old[both], new[rows[both]], relevance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ class HeldOut:
         known, rest = rows[rows < first], rows[rows >= first] - first
         unlabelled = None
         if self.unlabelled is not None and len(rest):
-            unlabelled = self.unlabelled[0].select(rest), self.unlabelled[1].select(rest)
-        return self.fit_old.select(known), self.fit_new.select(known), unlabelled
+            unlabelled = self.unlabelled[0][rest], self.unlabelled[1][rest]
+        return self.fit_old[known], self.fit_new[known], unlabelled
 
     @property
     def labelled(self) -> bool:
@@ -180,12 +180,12 @@ def hold_out(
     else:
         split, classes = _by_class(old.labels, share, unseen_share, most, seed), len(np.unique(old.labels))
     if unseen_pairs and len(split.aside):
-        rest = both(rest, _bare(old.select(split.aside), new.select(split.aside)))
+        rest = both(rest, _bare(old[split.aside], new[split.aside]))
     return HeldOut(
-        fit_old=old.select(split.fit),
-        fit_new=new.select(split.fit),
-        old=old.select(split.held),
-        new=new.select(split.held),
+        fit_old=old[split.fit],
+        fit_new=new[split.fit],
+        old=old[split.held],
+        new=new[split.held],
         unseen=split.unseen,
         pairs=pairs,
         classes=classes,
@@ -239,7 +239,7 @@ def apart(
             to_do="name the class that stands for a missing label, or leave --unlabelled out.",
         )
     known, rest = np.flatnonzero(~unknown), np.flatnonzero(unknown)
-    return old.select(known), new.select(known), _bare(old.select(rest), new.select(rest))
+    return old[known], new[known], _bare(old[rest], new[rest])
 
 
 UNCOVERED = 1000  # items compared, at most
@@ -300,7 +300,7 @@ def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, Embeddin
         DataError: The sets' labels contradict each other, or there are too few pairs.
     """
     pairs = matched(old, new, minimum=FEWEST_TESTED)
-    old, new = with_common_labels([old.select(pairs.old_rows), new.select(pairs.new_rows)])
+    old, new = with_common_labels([old[pairs.old_rows], new[pairs.new_rows]])
     return old, new.replace(labels=old.labels, class_names=old.class_names)
 
 

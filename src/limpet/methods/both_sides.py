@@ -124,7 +124,7 @@ class BothSides(CompatibilityMethod):
         rows = np.arange(len(source))
         pairs = PairedVectors(source.vectors, rows, old.embeddings.vectors, rows)
         trusted = trusted_pairs(pairs, self.doubt)
-        folds = fold_moments(pairs.select(np.flatnonzero(trusted)))
+        folds = fold_moments(pairs[np.flatnonzero(trusted)])
         linear = torch.from_numpy(ridge(total(folds), best_penalty(folds)).astype(np.float32))
         self.gallery_map = GalleryMap(linear, self.hidden or space.dim)
         unit = normalise(torch.from_numpy(np.array(source.vectors)))

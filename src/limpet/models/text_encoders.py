@@ -441,7 +441,7 @@ def embed_texts(
         vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
         if on_empty == "skip":
             known = np.flatnonzero(np.any(vectors != 0, axis=1))
-            vectors, texts = vectors[known], texts.select(known)
+            vectors, texts = vectors[known], texts[known]
         features = _with_identity(vectors, encoder, texts, role)
         if path is not None:
             storage.save(features, path)

@@ -382,7 +382,7 @@ def fingerprints_tell_maps_models_and_directions_apart(name: str, direction: Dir
     other = build(name, "old_to_new" if direction == "new_to_old" else "new_to_old")
     found = [
         adapter, build(name, direction).fit(renamed[0], sets[1]), build(name, direction).fit(sets[0], renamed[1]),
-        other.fit(*sets), build(name, direction).fit(*(side.select(np.arange(60)) for side in sets)),
+        other.fit(*sets), build(name, direction).fit(*(side[np.arange(60)] for side in sets)),
     ]  # fmt: skip
     prints = [one.fingerprint for one in found] + [one.mapped_fingerprint for one in found]
     assert len(set(prints)) == 10

@@ -394,7 +394,7 @@ def old_embeddings_of_the_training_set_are_asked_for_where_they_are_read(name: s
     """Put "old_embeddings" into reads where prepare or an epoch looks at vectors or labels of old.embeddings."""
     world = make_world(space)
     whole, _ = total_of_traced(name, world, set())
-    bare = dataclasses.replace(world.old, embeddings=world.embeddings.select([]))
+    bare = dataclasses.replace(world.old, embeddings=world.embeddings[[]])
     try:
         without, _ = total_of_traced(name, make_world(space), set(), old=bare)
     except (ValueError, IndexError, RuntimeError) as error:  # whatever comes of no rows

@@ -139,6 +139,6 @@ def _made(space: Space) -> tuple[EmbeddingSet, EmbeddingSet, NDArray[Any], NDArr
     vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
     vectors = vectors / 3 if space.lengths_count else vectors  # within reach of the space
     embeddings = make_embeddings(vectors, labels, space=space)
-    own = embeddings.select(np.flatnonzero(labels < 4))
+    own = embeddings[np.flatnonzero(labels < 4)]
     own = own.replace(class_names=["c3", "c2", "c1", "c0"], labels=3 - labels[labels < 4])
     return embeddings, own, rng.normal(size=(4, 5)), rng.normal(size=(6, 5)), vectors + rng.normal(size=(48, 5))

@@ -236,7 +236,7 @@ def paired(
     """Return the items of both sets, in one order and with one numbering of their classes; unlabelled ones follow."""
     refuse_lengths(old, new, "a head reads")
     pairs = matched(old, new)
-    after, before = with_common_labels([new.select(pairs.new_rows), old.select(pairs.old_rows)])
+    after, before = with_common_labels([new[pairs.new_rows], old[pairs.old_rows]])
     rest_old, rest_new = (None, None) if unlabelled is None else _same_items(*unlabelled)
     items = VectorSet.of(after, rest_new)
     before = before.replace(labels=items.embeddings.labels, class_names=items.embeddings.class_names)
@@ -246,6 +246,6 @@ def paired(
 def _same_items(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
     """Return the items that both sets hold, in one order and without labels."""
     pairs = matched(old, new)
-    rows = old.select(pairs.old_rows), new.select(pairs.new_rows)
+    rows = old[pairs.old_rows], new[pairs.new_rows]
     before, after = (one.replace(labels=None, class_names=None) for one in rows)
     return before, after

@@ -286,7 +286,7 @@ def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, Vect
             to_do="let the old model embed them here: --old st:MODEL.",
         )
     names = StringArray.of([str(row) for row in range(len(rows))])
-    before, after = (one.replace(labels=np.arange(len(rows)), class_names=names) for one in (old.select(rows), new))
+    before, after = (one.replace(labels=np.arange(len(rows)), class_names=names) for one in (old[rows], new))
     return VectorSet(before), VectorSet(after)
 
 
@@ -319,7 +319,7 @@ def embedded_before(
     every = _each(texts)
     vectors = np.empty((len(every), encoder.dim), np.float32)
     for rows, one in _parts(encoder, role, texts):
-        vectors[rows] = embed_texts(encoder, every.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
+        vectors[rows] = embed_texts(encoder, every[rows], role=one, cache=cache, on_batch=on_batch).vectors
     names = None if every.labels is None else StringArray.of(every.class_names)
     return EmbeddingSet(
         vectors, every.ids, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names,

@@ -416,8 +416,8 @@ def train_upgrade(
     Returns:
         The releases by name, "old" first.
     """
-    old_images = images.select(split.old).compact()
-    new_images = images.select(split.new).compact()
+    old_images = images[split.old].compact()
+    new_images = images[split.new].compact()
     if not (folder / "old").exists():
         # a damaged image is told now: without it the data, and so the old model, would be others
         images.images.preload(np.union1d(split.old, split.new))

@@ -453,7 +453,7 @@ class EmbeddedItems:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, rows: NDArray[np.int64]) -> EmbeddingSet:
+    def __getitem__(self, rows: NDArray[np.int64]) -> EmbeddingSet:
         """Embed the chosen rows, and return them in the order given."""
         return self._source.embed(list(self.ids[rows])).replace(
             labels=None if self.labels is None else self.labels[rows],

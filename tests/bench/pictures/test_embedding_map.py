@@ -161,7 +161,7 @@ def test_models_that_do_not_fit_are_refused(items) -> None:
     with pytest.raises(SpaceMismatchError, match="'mine' on the Lorentz"):
         embedding_map(old, {"mine": other}, prototypes_of(old), ["a"])
     with pytest.raises(DataError, match="embedded different items"):
-        embedding_map(old, {"mine": old.select([1, 0])}, prototypes_of(old), ["a"])
+        embedding_map(old, {"mine": old[[1, 0]]}, prototypes_of(old), ["a"])
     with pytest.raises(DataError, match="have no labels"):
         prototypes_of(old.replace(labels=None, class_names=None))
 

@@ -73,9 +73,9 @@ def test_a_space_of_directions_has_neither(items, quantity: str) -> None:
 def test_what_does_not_fit_together_is_refused(items) -> None:
     old = items([[1, 0], [0, 1]], [0, 1])
     with pytest.raises(DataError, match="embedded different items"):
-        histograms("angle", old, {"mine": old.select([1, 0])})
+        histograms("angle", old, {"mine": old[[1, 0]]})
     with pytest.raises(DataError, match="0 items by 2 models"):
-        histograms("angle", old.select([]), {"mine": old.select([])})
+        histograms("angle", old[[]], {"mine": old[[]]})
     with pytest.raises(DataError, match="2 items by 1 models"):
         histograms("angle", old, {})
     with pytest.raises(SpaceMismatchError, match="one space"):

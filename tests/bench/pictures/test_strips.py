@@ -48,7 +48,7 @@ def test_the_seed_draws_the_others(models) -> None:
 
 def test_a_gallery_in_parts_is_searched_as_one(models) -> None:
     (query, (gallery,)) = models["good"]
-    parts = [gallery.select([2, 0]), gallery.select([3, 1]).replace(fingerprint="declared:other")]
+    parts = [gallery[[2, 0]], gallery[[3, 1]].replace(fingerprint="declared:other")]
     whole, apart = (choose_strips({"m": Searched(query, one)}, hits=4) for one in ([gallery], parts))
     assert whole == apart
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_compared_is_refused(models) -> None:
         choose_strips({})
     with pytest.raises(ConfigError, match="hits"):
         choose_strips(models, hits=0)
-    other = models["good"]._replace(query=models["good"].query.select([1, 0, 2, 3]))
+    other = models["good"]._replace(query=models["good"].query[[1, 0, 2, 3]])
     with pytest.raises(DataError, match="'worse' has other queries"):
         choose_strips({**models, "worse": other})
     with pytest.raises(DataError, match="no part"):

@@ -118,7 +118,7 @@ def test_what_is_missing_is_named(golden: Golden, make_items: Make) -> None:
     protocol, query, gallery = golden_sides(golden("ijbc_protocol"), make_items)
     numbers, people = protocol.probes
     with pytest.raises(DataError, match=r"1 templates of the ground truth are not among the 30 of the gallery: '1000'"):
-        protocol.measure(query, gallery.select(slice(1, None)), ["rank@1"])
+        protocol.measure(query, gallery[1:], ["rank@1"])
     columns = {name: values for name, values in query.columns.items() if name != "detector_score"}
     with pytest.raises(DataError, match=r"column 'detector_score' of the queries"):
         protocol.measure(query.replace(columns=columns), gallery, ["rank@1"])

@@ -111,11 +111,11 @@ def test_what_is_missing_is_named(make_items: Make) -> None:
     with pytest.raises(DataError, match=r"column 'template' of the queries, and found float64"):
         protocol.measure(new.replace(columns={**new.columns, "template": np.ones(4)}), old, ["tar@0.1"])
     with pytest.raises(DataError, match=r"1 templates of the ground truth are not among the 3 of the queries: '4'"):
-        protocol.measure(new.select([0, 1, 2]), old, ["tar@0.1"])
+        protocol.measure(new[[0, 1, 2]], old, ["tar@0.1"])
     with pytest.raises(DataError, match=r"1 templates of the gallery have no direction: '2'"):
         protocol.measure(new, images(make_items, old.vectors, [1, 2, 3, 4], score=[1, 0, 1, 1]), ["tar@0.1"])
     with pytest.raises(DataError, match="query set is empty"):
-        protocol.measure(new.select([]), old, ["tar@0.1"])
+        protocol.measure(new[[]], old, ["tar@0.1"])
     with pytest.raises(SpaceMismatchError, match="Templates of the gallery on the Lorentz space"):
         flat = [part.replace(space=Lorentz(2, 1.0)) for part in (new, old)]
         protocol.measure(*flat, ["tar@0.1"])

@@ -129,7 +129,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     for wrong, message in [
         (make("b", TRAINED[::-1], [0, 1]), "other class names"),
         (make("b", TRAINED, [0, 1], side=9), r"shape \(1, 8, 8\), the test queries \(1, 9, 9\)"),
-        (test.select([]), "'animals' has no test query"),
+        (test[[]], "'animals' has no test query"),
         (replace(test, ids=["b0", "a1"]), "1 test queries of 'animals' are training images too, first: 'a1'"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -427,7 +427,7 @@ WRONG: dict[str, tuple[Callable[[Setting], dict[str, Any]], str]] = {
     "another plan": (lambda s: {"images": bars(20)}, "was made for"),
     "queries of other classes": (lambda s: {"test": bars(2, classes=5, prefix="q")}, "class names"),
     "a query that is trained on": (lambda s: {"test": bars(2)}, "training images too"),
-    "a class without a query": (lambda s: {"test": bars(2, prefix="q").select(np.arange(10))}, "no test query"),
+    "a class without a query": (lambda s: {"test": bars(2, prefix="q")[np.arange(10)]}, "no test query"),
 }
 
 

@@ -93,9 +93,9 @@ def test_what_is_missing_is_named(make_items: Make) -> None:
     with pytest.raises(DataError, match="The gallery has no labels"):
         ByCamera().measure(query, gallery.replace(labels=None), ["map"])
     with pytest.raises(EmptyOverlapError, match="None of the 1 queries"):
-        ByCamera().measure(query.select([1]), gallery, ["map"])
+        ByCamera().measure(query[[1]], gallery, ["map"])
     with pytest.raises(DataError, match="gallery is empty"):
-        ByCamera().measure(query, gallery.select([0, 3]), ["map"])
+        ByCamera().measure(query, gallery[[0, 3]], ["map"])
 
 
 def test_one_camera_for_everybody_is_what_is_wrong(make_items: Make) -> None:

@@ -204,10 +204,10 @@ def test_the_order_of_the_gallery_says_nothing(world: World) -> None:
     query, gallery = world.new[0], world.old[1]
     order = np.random.default_rng(5).permutation(len(gallery))
     straight = world.protocol.measure(query, gallery, world.protocol.metrics)
-    shuffled = world.protocol.measure(query, gallery.select(order), world.protocol.metrics)
+    shuffled = world.protocol.measure(query, gallery[order], world.protocol.metrics)
     for name in world.protocol.metrics:
         np.testing.assert_allclose(shuffled[name], straight[name], rtol=1e-12)
-    assert world.protocol.left_out(query, gallery) == world.protocol.left_out(query, gallery.select(order))
+    assert world.protocol.left_out(query, gallery) == world.protocol.left_out(query, gallery[order])
 
 
 def test_blocks_change_nothing(world: World) -> None:

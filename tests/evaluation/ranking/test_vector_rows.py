@@ -42,7 +42,7 @@ def test_a_row_is_the_same_whatever_rows_are_beside_it(kind: type[Space], dim: i
 @pytest.mark.parametrize("kind", SPACES)
 def test_equal_features_come_in_the_order_of_rows(kind: type[Space]) -> None:
     embeddings, origin = repeated(kind(129), "features")  # type: ignore[call-arg]
-    found = top_k(embeddings.select([0]), embeddings, 101).rows[0]
+    found = top_k(embeddings[[0]], embeddings, 101).rows[0]
     for item in range(4):
         same = np.flatnonzero(origin == item)
         assert found[np.isin(found, same)].tolist() == same.tolist()

@@ -32,7 +32,7 @@ def set_images_apart(
     aside = held_out_rows(images.labels, validation_fraction, seed)
     rest = np.setdiff1d(np.arange(len(images)), aside)
     said = f"; {len(aside):,} of the images to train on set apart for validation (seed {seed})"
-    return images.select(rest), images.select(aside), said
+    return images[rest], images[aside], said
 
 
 @checked
@@ -73,6 +73,6 @@ def classes_apart(labels: NDArray[np.int64], classes: int, held_out_classes: Fra
 def set_classes_apart(images: ImageSet, held_out_classes: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
     """Return the images to train on, those of the classes set apart, and what to say of these; see `classes_apart`."""
     apart = classes_apart(images.labels, len(images.class_names), held_out_classes, seed)
-    evaluation = images.select(apart).compact()
+    evaluation = images[apart].compact()
     said = f"{len(evaluation.class_names):,} others held out (seed {seed}), each image searches the others"
-    return images.select(~apart).compact(), evaluation, said
+    return images[~apart].compact(), evaluation, said

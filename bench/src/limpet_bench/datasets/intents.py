@@ -65,10 +65,10 @@ def intent_data(
     unseen, unlabelled = np.split(drawn, [round(unseen_share * len(kept))])
     unlabelled = unlabelled[: round(unlabelled_share * len(kept))]
     keep = np.isin(labels, kept)
-    chosen = whole.select(keep).compact()
-    train = chosen.select(((part == TRAIN) & ~np.isin(labels, [*unseen, *unlabelled]))[keep]).compact()
-    bare = chosen.select(((part == TRAIN) & np.isin(labels, unlabelled))[keep])
-    query, gallery = chosen.select(asking[keep]), chosen.select(((part != TRAIN) & ~asking)[keep])
+    chosen = whole[keep].compact()
+    train = chosen[((part == TRAIN) & ~np.isin(labels, [*unseen, *unlabelled]))[keep]].compact()
+    bare = chosen[((part == TRAIN) & np.isin(labels, unlabelled))[keep]]
+    query, gallery = chosen[asking[keep]], chosen[((part != TRAIN) & ~asking)[keep]]
     searched = " and ".join(["the other half", *sorted({*parts} - {TRAIN, TEST})])
     words = [
         f"{len(chosen.class_names)} intents, {len(train)} sentences to fit on",

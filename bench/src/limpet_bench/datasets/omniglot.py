@@ -57,8 +57,8 @@ def omniglot(
     return RetrievalData(
         name="omniglot",
         train=train,
-        query=evaluation.select(drawing < QUERY_DRAWINGS),
-        gallery=evaluation.select(drawing >= QUERY_DRAWINGS),
+        query=evaluation[drawing < QUERY_DRAWINGS],
+        gallery=evaluation[drawing >= QUERY_DRAWINGS],
         leave_one_out=False,
         validation=validation,
         description=f"handwritten characters: {len(train.class_names)} classes to train on, "
@@ -136,7 +136,7 @@ def _set_apart(background: ImageSet, fraction: float, seed: int) -> tuple[ImageS
         )
     chosen = generator_of(seed).permutation(len(background.class_names))[:count]
     aside = np.isin(background.labels, chosen)
-    return background.select(~aside).compact(), background.select(aside).compact()
+    return background[~aside].compact(), background[aside].compact()
 
 
 OMNIGLOT = Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot")

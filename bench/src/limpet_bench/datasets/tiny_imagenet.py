@@ -53,7 +53,7 @@ def tiny_imagenet_32(
     kept = classes.permutation(len(train.class_names))[: max(2, round(class_share * len(train.class_names)))]
     train, val = (part.select_classes(kept).compact() for part in (train, val))
     wanted = np.maximum(1, np.rint(image_share * class_counts(train.labels)))
-    train = train.select(lowest_of_each_class(train.labels, images.random(len(train)), wanted))
+    train = train[lowest_of_each_class(train.labels, images.random(len(train)), wanted)]
     train, validation, said = set_images_apart(train, validation_fraction, seed)
     return RetrievalData.of_one_set(
         name="tiny-imagenet-32",

@@ -55,7 +55,7 @@ def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: 
     twice = {name for name in names if names.count(name) > 1}
     unique = [f"{name} ({place})" if name in twice else name for place, name in enumerate(names, start=1)]
     answered = np.flatnonzero(labels >= 0)
-    return gallery.select(answered).replace(labels=labels[answered], class_names=StringArray.of(unique))
+    return gallery[answered].replace(labels=labels[answered], class_names=StringArray.of(unique))
 
 
 def _name(ids: list[str]) -> str:

@@ -147,7 +147,7 @@ def choose_classes(
     by_seed = [left[place] for place in order.tolist()]
     found: list[list[str]] = []
     while left and len(found) < examples:
-        part = prototypes.select(np.flatnonzero(np.isin(names, left)))
+        part = prototypes[np.flatnonzero(np.isin(names, left))]
         if drawn is not None:
             chosen = sorted(by_seed[:drawn], key=names.index)
         elif similar is not None:
@@ -245,7 +245,7 @@ def embedding_map(
     _check_alike(old, new)
     shown = {OLD: old} if OLD in show else {}
     shown |= new if NEW in show else {}
-    wanted = prototypes.select(np.flatnonzero(np.isin(_names(prototypes), list(classes))))
+    wanted = prototypes[np.flatnonzero(np.isin(_names(prototypes), list(classes)))]
     parts = [*shown.values(), *([wanted] if PROTOTYPES in show else [])]
     refuse(not parts, "A picture of nothing.", f"some of {', '.join(SHOWN)} to show")
     vectors = np.concatenate([canonical_points(part).numpy() for part in parts])

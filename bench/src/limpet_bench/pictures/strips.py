@@ -136,7 +136,7 @@ class _Found(NamedTuple):
         for row, right in zip(self.rows[query].tolist(), self.right[query].tolist(), strict=True):
             if row >= 0:
                 number = int(np.searchsorted(starts, row, side="right")) - 1
-                item = self.gallery[number].select([row - int(starts[number])])
+                item = self.gallery[number][[row - int(starts[number])]]
                 hits.append(Hit(id=item.ids[0], label=class_names_of(item)[0], right=right if self.judged else None))
         return hits
 

@@ -88,7 +88,7 @@ def closed_set(data: RetrievalData, *, test_images: int | None = None, classes: 
 
 
 def _first_classes(images: ImageSet, count: int) -> ImageSet:
-    chosen = images.select(images.labels < count)
+    chosen = images[images.labels < count]
     return replace(chosen, class_names=images.class_names[:count])
 
 
@@ -107,7 +107,7 @@ def _divided(name: str, images: ImageSet, test_images: int) -> tuple[ImageSet, I
             else "add images to that class, or leave it out.",
         )
     aside = lowest_of_each_class(images.labels, np.arange(len(images)), np.full(len(counts), test_images))
-    return images.select(np.setdiff1d(np.arange(len(images)), aside)), images.select(aside)
+    return images[np.setdiff1d(np.arange(len(images)), aside)], images[aside]
 
 
 def _own_queries(data: RetrievalData, class_names: tuple[str, ...]) -> ImageSet:

@@ -416,7 +416,7 @@ class Setting:
         order = plan.classes_seen(plan.sessions - 1)
         unused = np.setdiff1d(np.arange(len(images.class_names)), order)
         arranged = np.concatenate([order, unused])
-        asked = test.select(np.isin(test.labels, order))
+        asked = test[np.isin(test.labels, order)]
         return cls(name, _numbered(images, arranged), _numbered(asked, arranged), plan, plan.home[order], budget)
 
     def known(self, session: int) -> int:
@@ -425,15 +425,15 @@ class Setting:
 
     def training(self, rows: RowNumbers, session: int) -> ImageSet:
         """Return chosen images, named in the classes known to a session."""
-        return self._known(self.images.select(rows), session)
+        return self._known(self.images[rows], session)
 
     def validation(self, session: int) -> ImageSet:
         """Return the validation queries in force after a session."""
-        return self._known(self.images.select(self.plan.queries(session)), session)
+        return self._known(self.images[self.plan.queries(session)], session)
 
     def queries(self, session: int) -> ImageSet:
         """Return the test queries of the classes known after a session."""
-        return self._known(self.test.select(self.test.labels < self.known(session)), session)
+        return self._known(self.test[self.test.labels < self.known(session)], session)
 
     def seen_rows(self, session: int) -> RowNumbers:
         """Return the rows that all sessions up to this one train on, in the order of the sessions."""

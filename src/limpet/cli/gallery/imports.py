@@ -258,7 +258,7 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: st
             if there and not commits.skip_existing:
                 raise _known(sorted(there), name, written)
             rows = np.array([row for row, one in enumerate(ids, start) if one not in there], np.int64)
-            written += gallery.add(embeddings.select(rows)) if len(rows) else 0
+            written += gallery.add(embeddings[rows]) if len(rows) else 0
             on_step({"done": start + len(ids)})
     return Imported(f"'{name}'", len(embeddings), written, len(embeddings) - written)
 

@@ -52,7 +52,7 @@ class Items(Embedder):
                 parts = []
                 for start in range(0, len(found), EMBEDDED_AT_ONCE):
                     on_step({"done": start})
-                    parts.append(found.select(np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))))
+                    parts.append(found[np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))])
             return [joined(parts)]
         nameless = [place for place in self.embeddings if place.nameless]
         refuse(

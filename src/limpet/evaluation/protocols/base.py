@@ -241,8 +241,8 @@ class RankingProtocol(Protocol):
         """Return the queries that are `asked`, and the items that are `searched`."""
         asked, searched = self.asked(query), self.searched(gallery)
         return (
-            query if asked is None else query.select(asked),
-            gallery if searched is None else gallery.select(searched),
+            query if asked is None else query[asked],
+            gallery if searched is None else gallery[searched],
         )
 
     def measure(

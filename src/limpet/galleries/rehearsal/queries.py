@@ -66,7 +66,7 @@ class GivenQueries:
         answered = relevant or {}
         chosen = sorted(sorted(shared, key=lambda one: (not answered.get(one), draw(seed, one)))[:most])
         known = None if relevant is None else [list(answered.get(one, ())) for one in chosen]
-        return cls(old.select(old.ids.find(chosen)), new.select(new.ids.find(chosen)), known)
+        return cls(old[old.ids.find(chosen)], new[new.ids.find(chosen)], known)
 
     @property
     def answers(self) -> list[str]:
@@ -113,7 +113,7 @@ class Queries:
         own = items.old.ids.find(ids)
         classes = items.classes(class_column)
         relevant = relevant_by_class([classes[row] for row in own], classes, own)
-        return cls(items.old.select(own), made.embed(ids), relevant, own, [items.metadata[row] for row in own])
+        return cls(items.old[own], made.embed(ids), relevant, own, [items.metadata[row] for row in own])
 
     def __len__(self) -> int:
         return len(self.old)

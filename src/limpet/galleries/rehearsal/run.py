@@ -221,8 +221,8 @@ class _Run:
             copy.start(self.made.fingerprint, self.made.space)
 
             def search(rows: Sequence[int], k: int) -> Reply:
-                rescore = Rescoring(self.made, count + own, queries.old.select(list(rows)))
-                return copy.search(queries.new.select(list(rows)), k, rescore=rescore)
+                rescore = Rescoring(self.made, count + own, queries.old[list(rows)])
+                return copy.search(queries.new[list(rows)], k, rescore=rescore)
 
             embedded = 0
             for taken in (first, again):
@@ -325,7 +325,7 @@ class _Run:
             nonlocal searched
             since = time.perf_counter()
             for queries in (self.queries.old, self.queries.new):
-                self._probe(copy, queries.select(slice(0, _PROBES)))
+                self._probe(copy, queries[:_PROBES])
             searched += time.perf_counter() - since
 
         copy.backfill(
@@ -374,7 +374,7 @@ class _Run:
         seconds = []
         for row in range(min(len(queries), _TIMED)):
             begun = time.perf_counter()
-            copy.search(queries.select([row]), 10)
+            copy.search(queries[[row]], 10)
             seconds.append(time.perf_counter() - begun)
         self.milliseconds[point] = 1000 * float(np.median(seconds))
 

@@ -230,4 +230,4 @@ class EmbeddedSample:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the vectors of those of the ids that there are."""
         rows = self.all.ids.find(list(ids))
-        return self.all.select(rows[rows >= 0])
+        return self.all[rows[rows >= 0]]
