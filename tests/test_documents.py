@@ -52,10 +52,12 @@ REPORTS_TO_OTHERS = {"docs/lance_swallowed_writes.md"}
 """Pages whose code is not about limpet; programs beside them run it."""
 EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "dataset", "protocol", "store")}
 """Packages of one's own, installed and tested by tests/test_extending.py."""
+FOLLOWED = set(re.findall(r'follow\(\s*"([^"]+)"', Path(__file__).read_text(encoding="utf-8")))
+"""Pages that a test follows from an empty folder."""
 OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
-WITH_A_SERVER = {"docs/tutorials/api_models.md", "docs/tutorials/attach.md"}
-"""Pages whose code asks a server, which the test of their commands runs."""
+WITH_A_SERVER = {"docs/tutorials/api_models.md"}
+"""Its code asks a server, which the test of its commands runs."""
 SERVING = "docs/tutorials/serving.md"
 """Its code reads what its commands wrote."""
 SUITES = {"docs/suites.md"}
@@ -396,22 +398,9 @@ def test_models_of_ones_own_in_at_most_five_commands(photos: Path) -> None:
     assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1) and codes[4:] == [0] * 5, done
 
 
-RUN = {
+RUN = FOLLOWED | {
     f"docs/tutorials/{name}.md"
-    for name in (
-        "images",
-        "text_models",
-        "serving",
-        "api_models",
-        "gallery",
-        "files",
-        "sessions",
-        "suite",
-        "own_models",
-        "tables",
-        "fine_tune_texts",
-        "attach",
-    )
+    for name in ("text_models", "serving", "api_models", "sessions", "suite", "own_models", "fine_tune_texts")
 }
 """Pages whose commands the tests above run."""
 
@@ -429,7 +418,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER - {SERVING})
+        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER - {SERVING})
         for block in blocks(page, "python")
     ],
 )
