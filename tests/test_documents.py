@@ -36,6 +36,7 @@ from limpet.examples import SHOP
 from limpet.methods import METHODS, describe
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
+from limpet.models.text_encoders import open_text_encoder
 from limpet.support.extras import installing
 from limpet_bench.suites import suite_named
 from reports.browser import BROWSER, started
@@ -58,8 +59,6 @@ OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
 WITH_A_SERVER = {"docs/tutorials/api_models.md"}
 """Its code asks a server, which the test of its commands runs."""
-SERVING = "docs/tutorials/serving.md"
-"""Its code reads what its commands wrote."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -176,56 +175,26 @@ def test_the_command_for_sessions(photos: Path) -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where the two commands were run that two pages begin with; copy it."""
-    begin, same = (commands(page)[:2] for page in ("docs/tutorials/text_models.md", SERVING))
-    assert begin == same and [line[0] for line in begin] == ["embed", "adapt"]
-    folder = tmp_path_factory.mktemp("two_models")
-    for name in ("requests.csv", "questions.csv"):
-        shutil.copy(SHOP / name, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert [done.code for done in ran("docs/tutorials/text_models.md", begin)] == [0, 0]
-    return folder
-
-
 @pytest.mark.slow
-def test_the_commands_for_two_frozen_models(two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(two_models, tmp_path, dirs_exist_ok=True)
+def test_the_tutorial_on_two_frozen_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = commands("docs/tutorials/text_models.md")[2:]
-    assert [line[0] for line in lines] == ["embed", "embed", "evaluate"]
-    assert [done.code for done in ran("docs/tutorials/text_models.md", lines)] == [0, 0, 0]
-    made = {"old-questions": "wordllama", "new-questions": "head"}
-    old, new = (load_embeddings(Path("runs") / side / made[side] / "embeddings.safetensors") for side in made)
-    assert not new.trained_on.any()
-    assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
+    said = follow("docs/tutorials/text_models.md", monkeypatch)
+    assert "compatible" in said[-1] and "runs/link/head" in said[2]
+    head = load_embeddings("runs/new-questions/head/embeddings.safetensors")
+    assert not head.trained_on.any() and head.space == load_embeddings("runs/old/wordllama").space
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
 
 
 @pytest.mark.slow
-def test_the_commands_and_the_code_for_serving(
-    two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_tutorial_on_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(two_models, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    lines = commands(SERVING)[2:]
-    assert [line[0] for line in lines] == ["export", "export", "export"]
-    assert [done.code for done in ran(SERVING, lines)] == [0] * 3
-    monkeypatch.syspath_prepend("served/npz")
-    found = []
-    for block in blocks(SERVING, "python"):
-        names: dict[str, Any] = {"__name__": SERVING}
-        exec(compile(block, SERVING, "exec"), names)
-        found.append(names.get("queries"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    follow("docs/tutorials/serving.md", monkeypatch)
     sys.modules.pop("reader")
-    assert np.shape(found[0]) == (1, 256) and found[2] is None
-    np.testing.assert_allclose(found[1], found[3], atol=1e-6)  # ONNX and NumPy
-
-
-def test_the_reader_of_arrays_is_the_one_that_exports_have() -> None:
-    assert (ROOT / "src/limpet/export/reader.py").read_text(encoding="utf-8") in blocks(SERVING, "python")
+    label, first, onnx, arrays = (line.split()[-1] for line in capsys.readouterr().out.splitlines())
+    assert label == "status" and first == onnx == arrays == open_text_encoder("st:models/v1").fingerprint
 
 
 @pytest.mark.slow
@@ -399,8 +368,7 @@ def test_models_of_ones_own_in_at_most_five_commands(photos: Path) -> None:
 
 
 RUN = FOLLOWED | {
-    f"docs/tutorials/{name}.md"
-    for name in ("text_models", "serving", "api_models", "sessions", "suite", "own_models", "fine_tune_texts")
+    f"docs/tutorials/{name}.md" for name in ("api_models", "sessions", "suite", "own_models", "fine_tune_texts")
 }
 """Pages whose commands the tests above run."""
 
@@ -418,7 +386,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER - {SERVING})
+        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER)
         for block in blocks(page, "python")
     ],
 )

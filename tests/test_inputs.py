@@ -191,6 +191,10 @@ def test_load_sides_reads_queries_and_gallery_of_a_model(tmp_path: Path) -> None
     assert twice.query.fingerprint == twice.gallery.fingerprint == f"declared:{one}"
     with pytest.raises(ConfigError, match="not declared:v1"):
         limpet.load_sides(tmp_path / "both", model="v1")
+    for name in ("questions", "requests"):
+        limpet.save_embeddings(a_set(), tmp_path / name / "model" / "embeddings.safetensors")
+    folders = limpet.load_sides(tmp_path / "questions", tmp_path / "requests")
+    assert folders.query.fingerprint == folders.gallery.fingerprint == a_set().fingerprint
 
 
 def test_load_embeddings_reads_the_first_part_and_the_named_model(tmp_path: Path) -> None:

@@ -130,10 +130,16 @@ def load_sides(
             return QueriesAndGallery(*(read(folder / f"{part}.safetensors", model) for part in ("query", "gallery")))
         found = read(queries, model)
         return QueriesAndGallery(found, found)
-    bare = [Path(place).suffix != ".safetensors" for place in (queries, gallery)]
+    bare = [_bare(place) for place in (queries, gallery)]
     name = model or (without_secrets(str(gallery)) if any(bare) else None)  # one model made both
     found = read(gallery, name if bare[1] else None)
     return QueriesAndGallery(found if queries == gallery else read(queries, name if bare[0] else None), found)
+
+
+def _bare(place: str | Path) -> bool:
+    """Whether the vectors of a place do not say which model made them."""
+    path = Path(place) if _address(place) else model_folder(Path(place))
+    return path.suffix != ".safetensors" and not any(path.glob("*.safetensors"))
 
 
 def _address(place: str | Path) -> Address | None:
