@@ -37,7 +37,6 @@ from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
 from limpet.models.text_encoders import open_text_encoder
 from limpet.support.extras import installing
-from limpet_bench.suites import suite_named
 from reports.browser import BROWSER, started
 
 ROOT = Path(__file__).parent.parent
@@ -288,20 +287,13 @@ def write_products(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As printed, but with one seed, which is enough to see it run."""
+def test_the_tutorial_on_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    suite, chain = blocks("docs/tutorials/suite.md", "python")
-    (tmp_path / "mine.py").write_text(suite.replace("seeds=[0, 1]", "seeds=[0]"), encoding="utf-8")
-    page = "docs/tutorials/suite.md"
-    done = ran(page, [[*line, "--processes", "1"] for line in commands(page)])
-    assert [one.code for one in done] == [0, 0], done
-    assert "bct, half the weight" in done[0].said and "10 steps to run" in done[0].said
-    board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
-    assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
-    (tmp_path / "chain.py").write_text(chain, encoding="utf-8")
-    second, third, *_ = suite_named(tmp_path / "chain.py").runs
-    assert third.predecessor is third.gallery is second
+    said = follow("docs/tutorials/suite.md", monkeypatch)
+    assert "bct, half the weight" in said[1] and "20 steps to run" in said[1]
+    for name in ("mine", "chain"):
+        assert len(json.loads(Path(f"runs/bench/{name}/results.json").read_text())["rows"]) == 4
+        assert Path(f"runs/bench/{name}/leaderboard.html").exists()
 
 
 @pytest.mark.slow
@@ -352,7 +344,7 @@ def test_models_of_ones_own_in_at_most_five_commands(photos: Path) -> None:
     assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1) and codes[4:] == [0] * 5, done
 
 
-RUN = FOLLOWED | {f"docs/tutorials/{name}.md" for name in ("api_models", "suite", "own_models")}
+RUN = FOLLOWED | {f"docs/tutorials/{name}.md" for name in ("api_models", "own_models")}
 """Pages whose commands the tests above run."""
 
 
