@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench clean
+.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -65,6 +65,10 @@ bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/lorentz_precision.py
 	$(RUN)/python benchmarks/adapter_speed.py
 	$(RUN)/python benchmarks/augmentation.py
+
+# Ratios to the bare engines, beside the committed record; names the rows that got worse. ARGS="--record" writes it anew.
+ratios: $(DEVELOPED)
+	$(RUN)/python benchmarks/ratios.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info bench/build bench/src/*.egg-info
