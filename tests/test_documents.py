@@ -20,15 +20,11 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import limpet
 import limpet.testing
-from api_server import serving, vector_of
 from bare_python import Done, run_with_exactly
 from limpet import load_embeddings
 from limpet.methods import METHODS, describe
@@ -51,8 +47,6 @@ FOLLOWED = set(re.findall(r'follow\(\s*"([^"]+)"', Path(__file__).read_text(enco
 """Pages that a test follows from an empty folder."""
 OWN_LOOP = {"docs/tutorials/own_loop.md"}
 """Blocks that build on one another, run by tests/test_own_loop.py."""
-WITH_A_SERVER = {"docs/tutorials/api_models.md"}
-"""Its code asks a server, which the test of its commands runs."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -199,36 +193,27 @@ def test_the_tutorial_on_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert verdicts == ["compatible", "unlabelled"]
 
 
-def test_the_commands_for_a_model_behind_an_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As printed, but for the adapters, of which one is enough to see it run, and the port."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    write_products(tmp_path)
-    page = "docs/tutorials/api_models.md"
-    with serving(model="bge-m3", weights="bge-m3") as server:
-        lines = [[word.replace("http://127.0.0.1:8000/v1", server.url) for word in line] for line in commands(page)]
-        assert len(lines) == 5
-        lines[1] += ["--adapter", "ridge", "--report", "none"]
-        done = ran(page, lines)
-        assert [one.code for one in done] == [0, 3, 0, 0, 0], done
-        assert "Searched 150 of 150 items" in done[-1].said
-        (block,) = blocks(page, "python")
-        names: dict[str, Any] = {"__name__": page}
-        exec(compile(block.replace("http://127.0.0.1:8000/v1", server.url), page, "exec"), names)
-        names["store"].add_texts(["a warm red coat", "a cold blue lamp"])
-        assert names["store"].similarity_search("warm red coat", k=1)[0].page_content == "a warm red coat"
-
-
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A free port for the sample database, which is stopped at the end; the tutorial starts in an empty folder."""
+    """A free port for a sample server, which is stopped at the end; the tutorial starts in an empty folder."""
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = free.getsockname()[1]
     yield str(number)
-    if Path("postgres-folder.txt").exists():
-        subprocess.run([sys.executable, "start_postgres.py", "--stop"], check=True)
+    for running, program in (("postgres-folder.txt", "start_postgres.py"), ("server-process.txt", "serve_model.py")):
+        if Path(running).exists():
+            subprocess.run([sys.executable, program, "--stop"], check=True)
+
+
+def test_the_tutorial_on_a_model_behind_an_api(
+    port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As printed, but for the port."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    said = follow("docs/tutorials/api_models.md", monkeypatch, {"8000": port})
+    assert "Searched 500 of 500 items" in said[-2] and "Tokens: " in said[-1]
+    assert "order is still not here" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -254,18 +239,6 @@ def test_the_tutorial_on_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyP
     said = follow("docs/tutorials/fine_tune_texts.md", monkeypatch)
     assert "can search your old gallery today" in said[-3]
     assert Path("served/tuned/modules.json").exists() and Path("runs/tuned/start/config.json").exists()
-
-
-def write_products(folder: Path) -> None:
-    """Texts of items, and their vectors by a model that sees less of them than a newer one."""
-    rng = np.random.default_rng(0)
-    words = ["red", "blue", "warm", "cold", "small", "large", "coat", "lamp", "shoes", "table", "light", "heavy"]
-    texts = [" ".join(rng.choice(words, 4, replace=False)) for _ in range(150)]
-    old = np.stack([vector_of(text, "ada-002", 32) for text in texts]) + 0.3 * rng.normal(size=(150, 32))
-    ids = [f"p{row}" for row in range(150)]
-    pq.write_table(pa.table({"id": ids, "vector": list(old.astype(np.float32))}), folder / "products.parquet")
-    lines = [f"{one},{text}" for one, text in zip(ids, texts, strict=True)]
-    (folder / "products.csv").write_text("\n".join(["id,text", *lines]) + "\n", encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -305,14 +278,10 @@ def test_the_tutorial_on_models_of_ones_own(
     assert capsys.readouterr().out.splitlines()[-1].startswith("True ")
 
 
-RUN = FOLLOWED | {"docs/tutorials/api_models.md"}
-"""Pages whose commands the tests above run."""
-
-
 def test_no_command_stands_where_nothing_runs_it() -> None:
     """The README's blocks are those of the tutorials, which are run as they stand there."""
-    run = {tuple(line) for page in RUN for line in commands(page)}
-    for page in set(TEXTS) - RUN:
+    run = {tuple(line) for page in FOLLOWED for line in commands(page)}
+    for page in set(TEXTS) - FOLLOWED:
         assert {tuple(line) for line in commands(page)} <= run, page
     languages = {language for text in TEXTS.values() for language in re.findall(r"^```(\w+)\n", text, flags=re.M)}
     assert languages <= {"bash", "console", "python", "pycon", "rust", "sql", "text", "toml"}
@@ -322,7 +291,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP - WITH_A_SERVER)
+        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP)
         for block in blocks(page, "python")
     ],
 )

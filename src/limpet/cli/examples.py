@@ -11,8 +11,8 @@ def copy(folder: Path) -> int:
     """Write the sample data of the tutorials to a folder.
 
     The folder then holds requests and products of an imaginary shop, two small text models with their vectors, 200
-    rendered photos and a script that starts PostgreSQL. README.md explains each file. No network is used. A second call
-    adds what is missing.
+    rendered photos, and scripts that start PostgreSQL and an embeddings server. README.md explains each file. No
+    network is used. A second call adds what is missing.
 
     Args:
         folder: A new or an empty folder.
