@@ -45,8 +45,6 @@ EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "data
 """Packages of one's own, installed and tested by tests/test_extending.py."""
 FOLLOWED = set(re.findall(r'follow\(\s*"([^"]+)"', Path(__file__).read_text(encoding="utf-8")))
 """Pages that a test follows from an empty folder."""
-OWN_LOOP = {"docs/tutorials/own_loop.md"}
-"""Blocks that build on one another, run by tests/test_own_loop.py."""
 SUITES = {"docs/suites.md"}
 """Tested by tests/bench/test_suites_page.py."""
 
@@ -252,6 +250,22 @@ def test_the_tutorial_on_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default:::lightning", "default:::lightning_fabric", "default:::torch")
+def test_the_tutorial_on_a_loop_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    follow("docs/tutorials/own_loop.md", monkeypatch)
+    printed = capsys.readouterr().out.splitlines()
+    verdict, *moved, steps, cosines = (
+        line for line in printed if re.match(r"compatible |.*degrees|\d+$|-?0\.\d\d 0", line)
+    )
+    assert verdict and len(moved) == 2 and steps == "24"
+    fresh, trained = map(float, cosines.split())
+    assert trained > fresh + 0.5
+
+
+@pytest.mark.slow
 def test_the_example_of_two_text_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,7 +305,7 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     ("page", "block"),
     [
         (page, block)
-        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING - OWN_LOOP)
+        for page in sorted(set(TEXTS) - FOLLOWED - REPORTS_TO_OTHERS - EXTENDING)
         for block in blocks(page, "python")
     ],
 )
