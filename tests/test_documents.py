@@ -25,7 +25,7 @@ import yaml
 
 import limpet
 import limpet.testing
-from bare_python import Done, run_with_exactly
+from bare_python import PROJECT, Done, run_with_exactly
 from limpet import load_embeddings
 from limpet.methods import METHODS, describe
 from limpet.models.text_encoders import open_text_encoder
@@ -45,21 +45,10 @@ EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "data
 """Packages of one's own, installed and tested by tests/test_extending.py."""
 FOLLOWED = set(re.findall(r'follow\(\s*"([^"]+)"', Path(__file__).read_text(encoding="utf-8")))
 """Pages that a test follows from an empty folder."""
-SUITES = {"docs/suites.md"}
-"""Tested by tests/bench/test_suites_page.py."""
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], flags=re.S | re.M)
-
-
-def commands(page: str, word: str = "limpet") -> list[list[str]]:
-    """Return the words of the commands in a page's blocks that hold a word, lines that continue put together."""
-    lines = [
-        line for block in blocks(page, "bash") if word in block for line in block.replace("\\\n", " ").splitlines()
-    ]
-    words = [shlex.split(line, comments=True) for line in lines if line]
-    return [line if line[0] == "limpet-bench" else line[1:] for line in words]
 
 
 def ran(page: str, lines: list[list[str]]) -> list[Done]:
@@ -292,13 +281,21 @@ def test_the_tutorial_on_models_of_ones_own(
     assert capsys.readouterr().out.splitlines()[-1].startswith("True ")
 
 
-def test_no_command_stands_where_nothing_runs_it() -> None:
-    """The README's blocks are those of the tutorials, which are run as they stand there."""
-    run = {tuple(line) for page in FOLLOWED for line in commands(page)}
-    for page in set(TEXTS) - FOLLOWED:
-        assert {tuple(line) for line in commands(page)} <= run, page
-    languages = {language for text in TEXTS.values() for language in re.findall(r"^```(\w+)\n", text, flags=re.M)}
-    assert languages <= {"bash", "console", "python", "pycon", "rust", "sql", "text", "toml"}
+def test_no_block_stands_where_nothing_runs_it() -> None:
+    """Commands are on pages that are followed; what installs or builds limpet itself names extras and targets."""
+    extras = set(PROJECT["optional-dependencies"])
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+    for page, text in TEXTS.items():
+        for indent, language, block in re.findall(r"^( *)```(\w[^\n]*)\n(.*?)^ *```", text, flags=re.S | re.M):
+            assert language in {"bash", "console", "python", "rust", "text", "toml"}, page
+            assert not indent or language == "toml", f"{page}: no test sees an indented block"
+            assert language != "bash" or page in FOLLOWED, f"{page}: {block}"
+            if language == "console" and page not in EXTENDING and not page.startswith("docs/reference/"):
+                assert not page.startswith("docs/tutorials/"), f"{page}: {block}"
+                for program, *words in (shlex.split(line, comments=True) for line in block.splitlines()):
+                    assert program in ("make", "pip"), f"{page}: {block}"
+                    named = {one for word in words for one in re.findall(r"[\w-]+", word.partition("[")[2])}
+                    assert set(words) <= targets if program == "make" else named <= extras, f"{page}: {block}"
 
 
 @pytest.mark.parametrize(
