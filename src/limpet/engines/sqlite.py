@@ -291,6 +291,20 @@ class SqliteDatabase:
                 raise sqlite3.DatabaseError(f"the copy of '{self.path}' is damaged, {verdict}")
             copy.execute("PRAGMA journal_mode = WAL").fetchall()
 
+    def exclusive(self, name: str, who: str, kept: str, timeout: float) -> AbstractContextManager[None]:
+        """Let one process at a time be in such a block, whatever its name; one that ends leaves it.
+
+        Args:
+            name: Of the block.
+            who: What it wants to write, for messages.
+            kept: What it writes to.
+            timeout: Seconds to wait for another process.
+
+        Raises:
+            LockedError: Another process was in it for longer.
+        """
+        return WriterLock(self, f"{Path(self.path).name}.lock", kept).held(who, timeout)
+
     @contextmanager
     def _begun(self, *begin: str) -> Iterator[None]:
         """Keep one connection for this thread; what is not committed is rolled back."""

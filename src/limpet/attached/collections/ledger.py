@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from limpet.attached.collections.due import DigestPair
 from limpet.attached.ledger import FAILING, AttachmentEntry, AttachmentLedger
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.collection import Target
-from limpet.engines.sqlite import Advice, SqliteDatabase, WriterLock, writer_refused
+from limpet.engines.sqlite import Advice, SqliteDatabase
 from limpet.errors import LockedError
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
@@ -35,13 +35,6 @@ _SCHEMA = "limpet_collections"
 _PAIRS = (
     "(attachment bigint NOT NULL, id {0.text} NOT NULL, old {0.bytes}, new {0.bytes}, PRIMARY KEY (attachment, id))"
 )
-_HOLDER = """
-SELECT concat_ws(' ', 'process', pid, 'of the database', 'for ' || nullif(application_name, ''),
-    'at ' || client_addr)
-FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(?, 0) AS key
-WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()
-    AND (classid, objid) = (((key >> 32) & 4294967295)::oid, (key & 4294967295)::oid)
-"""
 _log = logging.getLogger("limpet")
 
 
@@ -199,26 +192,17 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
         Raises:
             LockedError: Another process held the lock for `LONGEST` seconds.
         """
+
+        def lock(seconds: float) -> AbstractContextManager[None]:
+            return self.database.exclusive(f"{_SCHEMA} {number}", "upgrade", "this collection", seconds)
+
         with ExitStack() as held:
             try:
-                self._lock(held, number, NOTICE)
+                held.enter_context(lock(NOTICE))
             except LockedError as error:
                 _log.warning("%s This process waits for up to %g seconds.", error.given, LONGEST)
-                self._lock(held, number, LONGEST - NOTICE)
+                held.enter_context(lock(LONGEST - NOTICE))
             yield
-
-    def _lock(self, held: ExitStack, number: int, timeout: float) -> None:
-        name, who, kept = f"{_SCHEMA} {number}", "upgrade", "this collection"
-        if isinstance(self.database, SqliteDatabase):
-            lock = WriterLock(self.database, f"{Path(self.database.path).name}.lock", kept)
-            held.enter_context(lock.held(who, timeout))
-            return
-        try:
-            with self.database.transaction(lock_timeout=timeout):  # the lock is the session's, and outlives it
-                held.enter_context(self.database.exclusive(name))
-        except LockedError:
-            found = self.database.execute(_HOLDER, [name])
-            raise writer_refused(who, found[0][0] if found else "another process", kept) from None
 
     def close(self) -> None:
         """Let go of connections."""

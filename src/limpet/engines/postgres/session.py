@@ -20,6 +20,7 @@ from psycopg.types import TypeInfo
 from limpet.engines.database import POSTGRES
 from limpet.engines.postgres.address import Connection, PostgresAddress
 from limpet.engines.postgres.ledger import EXTENSION
+from limpet.engines.sqlite import writer_refused
 from limpet.errors import GalleryError, LastingStoreError, LockedError, StoreError, reason
 
 Result = TypeVar("Result")
@@ -45,6 +46,13 @@ SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"  # after a lock, what was committed before it is seen
 _TIMEOUTS = ("statement_timeout", "lock_timeout")
 _LASTING = (psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)
+_HOLDER = """
+SELECT concat_ws(' ', 'process', pid, 'of the database', 'for ' || nullif(application_name, ''),
+    'at ' || client_addr)
+FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(?, 0) AS key
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()
+    AND (classid, objid) = (((key >> 32) & 4294967295)::oid, (key & 4294967295)::oid)
+"""
 
 
 class Session:
@@ -150,12 +158,26 @@ class Session:
             yield
 
     @contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
+    def exclusive(self, name: str, who: str, kept: str, timeout: float) -> Iterator[None]:
         """Let one session at a time be in such a block of a name; one that ends leaves it.
 
         The server has to know the session: no pooler that shares it may stand between.
+
+        Args:
+            name: Of the block.
+            who: What it wants to write, for messages.
+            kept: What it writes to.
+            timeout: Seconds to wait for another session.
+
+        Raises:
+            LockedError: Another session was in it for longer.
         """
-        self.execute("SELECT pg_advisory_lock(hashtextextended(?, 0))", [name])
+        try:
+            with self.transaction(lock_timeout=timeout):  # the lock is the session's, and outlives it
+                self.execute("SELECT pg_advisory_lock(hashtextextended(?, 0))", [name])
+        except LockedError:
+            found = self.execute(_HOLDER, [name])
+            raise writer_refused(who, found[0][0] if found else "another process", kept) from None
         try:
             yield
         finally:

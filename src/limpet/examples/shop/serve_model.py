@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import signal
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.stop:
         if RUNNING.exists():
-            os.kill(int(RUNNING.read_text()), signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.kill(int(RUNNING.read_text()), signal.SIGTERM)
             RUNNING.unlink()
         print("The server is stopped.")
         return
