@@ -25,7 +25,7 @@ from limpet.engines.lance.places import TableVersion, TableVersions, edit_of_gen
 from limpet.engines.lance.store import LanceStore
 from limpet.engines.lance.tables import LanceTables
 from limpet.engines.planning import Appended, CommitPlan
-from limpet.engines.store import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
+from limpet.engines.store import Changes, Committed, Fill, Items, NewGeneration, Rows, Store, Upsert
 from limpet.engines.stores import open_store
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.support.disk import Disk
@@ -169,6 +169,9 @@ def test_torn_files_of_later_versions_do_not_stop_pruning(folder: Path, tear: Ca
 # What a commit does to the rows of a remainder
 
 
+NO_ITEMS = Items([], np.empty(0, np.int64), [], [])
+
+
 def appended(generation: str, ids: Sequence[str], holding: Sequence[set[str]]) -> Appended:
     rows = Rows(generation, ids, np.ones((len(ids), 2), np.float32))
     return Appended(rows, np.ones(len(ids), np.int64), [{}] * len(ids), [frozenset(one) for one in holding])
@@ -177,8 +180,12 @@ def appended(generation: str, ids: Sequence[str], holding: Sequence[set[str]]) -
 def test_rows_join_and_leave_a_remainder_with_their_items() -> None:
     """g1 gains a (alone) and b (with g2), loses c; a backfill of g2 meets d, which g1 has, and e, which it has not."""
     both = {G1, G2}
-    plan = CommitPlan(5, {G1: ["b", "c"]}, [appended(G1, ["a", "b"], [{G1}, both]), appended(G2, ["b"], [both]),
-                                      appended(G2, ["d", "e"], [both, {G2}])], np.ones(2, np.bool_), [])  # fmt: skip
+    append = [
+        appended(G1, ["a", "b"], [{G1}, both]),
+        appended(G2, ["b"], [both]),
+        appended(G2, ["d", "e"], [both, {G2}]),
+    ]
+    plan = CommitPlan(5, {G1: ["b", "c"]}, append, np.ones(2, np.bool_), [], NO_ITEMS, {})
     whole, rest = edit_of_generation(plan, G1), edit_of_remainder(plan, PAIRS[0])
     assert (list(whole.remove), [part.rows.ids for part in whole.append]) == (["b", "c"], [["a", "b"]])
     assert (list(rest.remove), [part.rows.ids for part in rest.append]) == (["b", "c", "d"], [["a"]])

@@ -387,7 +387,8 @@ def appended(gallery: Gallery, ids: list[str], vectors: Any, versions: Any) -> N
         [frozenset({"g1"}) for _ in ids],
     )
     with store.writing("test") as pointer:
-        plan = CommitPlan(pointer.sequence + 1, {}, [part], np.empty(0, np.bool_), ())
+        none = store.fetch([])
+        plan = CommitPlan(pointer.sequence + 1, {}, [part], np.empty(0, np.bool_), (), none, {})
         places = store._write(plan, Changes())
         store._record(plan, Changes(), gallery.state.to_record(), {"kind": "backfill"}, places)
 

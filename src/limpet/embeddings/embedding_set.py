@@ -250,7 +250,7 @@ class EmbeddingSet:
         Raises:
             DataError: A number was given; `[[row]]` returns the set of one item.
         """
-        index = row_numbers(rows, len(self))
+        index = rows if isinstance(rows, slice) else row_numbers(rows, len(self))  # a slice copies nothing
         return EmbeddingSet.trusted(
             **{
                 **self._values(),

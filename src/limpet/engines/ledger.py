@@ -155,7 +155,7 @@ class GalleryLedger:
         self._keep_files(changes)
         held = Counter(pointer.held)
         self._create_generations(changes)
-        self._remove_items([*changes.delete], held)
+        self._remove_items(plan.gone, held)
         self._write_items(plan, changes, held)
         self._mark_filled(plan, changes, held)
         for name in changes.drop:
@@ -199,36 +199,25 @@ class GalleryLedger:
             values = [generation.name, next(free), generation.width, json.dumps(dict(generation.columns))]
             self.database.execute("INSERT INTO generations VALUES (?, ?, ?, ?)", values)
 
-    def _counted(self, ids: Sequence[str]) -> Counter[frozenset[str]]:
-        """Return how many of these items have vectors in exactly which generations."""
-        clause, value = self.database.dialect.among("id", ids)
-        rows = self.database.execute(f"SELECT mask, count(*) FROM items WHERE {clause} GROUP BY mask", [value])
-        names = self.bits()
-        return Counter({_names(mask, names): int(count) for mask, count in rows})
-
-    def _remove_items(self, ids: Sequence[str], held: Counter[frozenset[str]]) -> None:
-        if ids:
-            held.subtract(self._counted(ids))
-            clause, value = self.database.dialect.among("id", ids)
+    def _remove_items(self, gone: Items, held: Counter[frozenset[str]]) -> None:
+        if len(gone):
+            held.subtract(gone.generations)
+            clause, value = self.database.dialect.among("id", gone.ids)
             self.database.execute(f"DELETE FROM items WHERE {clause}", [value])
 
     def _write_items(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
-        upsert = changes.upsert
-        if upsert is None or not len(upsert.ids):
+        if changes.upsert is None:
             return
-        self._remove_items(list(upsert.ids), held)
-        bits, masks = self.bits(), dict.fromkeys(upsert.ids, 0)
-        for rows in upsert.rows:
-            for identifier in rows.ids:
-                masks[identifier] |= bits[rows.generation]
+        bits = self.bits()
+        masks = {names: sum(bits[name] for name in names) for names in set(plan.holding.values())}
         self.database.execute_many(
             "INSERT INTO items VALUES (?, ?, ?, ?)",
             (
-                (identifier, plan.sequence, masks[identifier], json.dumps(dict(metadata)) if metadata else "{}")
-                for identifier, metadata in zip(upsert.ids, upsert.metadata, strict=True)
+                (identifier, plan.sequence, masks[plan.holding[identifier]], json.dumps(dict(known)) if known else "{}")
+                for identifier, known in zip(changes.upsert.ids, changes.upsert.metadata, strict=True)
             ),
         )
-        held.update({_names(mask, bits): count for mask, count in Counter(masks.values()).items()})
+        held.update(plan.holding.values())
 
     def _mark_filled(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
         if changes.fill is None or not plan.filled.any():

@@ -42,6 +42,8 @@ class CommitPlan:
         append: Rows to add then.
         filled: Which rows of the fill are written, bool (N,).
         deleted: Ids of the items that are deleted.
+        gone: Items that are deleted or replaced, as they were.
+        holding: Which generations have a vector of each item that is written.
     """
 
     sequence: int
@@ -49,6 +51,8 @@ class CommitPlan:
     append: Sequence[Appended]
     filled: NDArray[np.bool_]
     deleted: Sequence[str]
+    gone: Items
+    holding: Mapping[str, frozenset[str]]
 
 
 def planned(
@@ -66,17 +70,18 @@ def planned(
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
     remove: dict[str, list[str]] = {}
-    for identifier, holding in zip(found.ids, found.generations, strict=True):
-        for name in holding:
+    for identifier, names in zip(found.ids, found.generations, strict=True):
+        for name in names:
             remove.setdefault(name, []).append(identifier)
     deleting = set(changes.delete)
     deleted = [identifier for identifier in found.ids if identifier in deleting]
-    append = _upserted(upsert, sequence) if upsert else []
+    holding = _holding(upsert) if upsert else {}
+    append = _upserted(upsert, sequence, holding) if upsert else []
     filled = np.empty(0, np.bool_)
     if fill is not None:
         filled, rows = _fillable(fill, _to_fill(fill, last, fetch, has), set(gone))
         append += [rows] if filled.any() else []
-    return CommitPlan(sequence, remove, append, filled, deleted)
+    return CommitPlan(sequence, remove, append, filled, deleted, found, holding)
 
 
 def _to_fill(fill: Fill, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]) -> Items:
@@ -117,12 +122,16 @@ def _untouched(fill: Fill, now: Items, replaced: Collection[str]) -> bool:
     )
 
 
-def _upserted(upsert: Upsert, sequence: int) -> list[Appended]:
-    holding: dict[str, frozenset[str]] = {}
+def _holding(upsert: Upsert) -> dict[str, frozenset[str]]:
+    """Return which generations have a vector of each item that is written."""
+    holding: dict[str, frozenset[str]] = dict.fromkeys(upsert.ids, frozenset())
     for rows in upsert.rows:
-        alone = frozenset({rows.generation})
-        for identifier in rows.ids:
-            holding[identifier] = holding[identifier] | alone if identifier in holding else alone
+        together = {names: names | {rows.generation} for names in set(holding.values())}
+        holding |= {identifier: together[holding[identifier]] for identifier in rows.ids}
+    return holding
+
+
+def _upserted(upsert: Upsert, sequence: int, holding: Mapping[str, frozenset[str]]) -> list[Appended]:
     metadata = dict(zip(upsert.ids, upsert.metadata, strict=True))
     return [
         Appended(
@@ -191,7 +200,8 @@ def _refuse_other_width(rows: Rows, width: int) -> None:
 def _refuse_wrong_metadata(upsert: Upsert, tables: Sequence[Mapping[str, str]]) -> None:
     """Refuse values that the columns of a generation cannot hold."""
     for columns in {tuple(sorted(columns.items())): columns for columns in tables}.values():
-        for identifier, metadata in zip(upsert.ids, upsert.metadata, strict=True):
+        given = ((identifier, known) for identifier, known in zip(upsert.ids, upsert.metadata, strict=True) if known)
+        for identifier, metadata in given:
             for column, value in metadata.items():
                 if column not in columns or not fits(value, columns[column]):
                     raise DataError(

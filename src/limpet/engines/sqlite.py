@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl  # filelock keeps the handle, by which a removed file is noticed and the holder is written, to itself
 import os
+import re
 import shlex
 import socket
 import sqlite3
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -28,6 +30,8 @@ ROOM, ROOM_TO_READ = 2**20, 2**16
 _FULL = 2  # of the pragma "synchronous"
 _WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
 _PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
+_ROWS_AT_ONCE = 250  # of an insert: half the time of one by one; more make it no faster
+_INSERT = re.compile(r"(INSERT .*VALUES )(\((?:\?, )*\?\))(.*)", re.DOTALL)
 _LOCKING = "a file system with locks; over a network, one that passes them on"
 
 _databases: WeakSet[SqliteDatabase] = WeakSet()
@@ -219,9 +223,17 @@ class SqliteDatabase:
             return connection.execute(statement, values).fetchall()
 
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for many rows of values."""
+        """Run one statement for many rows of values; inserts take many at once."""
+        insert = _INSERT.fullmatch(statement)
         with self.translated(), self._connection() as connection:
-            connection.executemany(statement, values)
+            if insert is None:
+                connection.executemany(statement, values)
+                return
+            before, row, after = insert.groups()
+            rest = iter(values)
+            while rows := list(islice(rest, _ROWS_AT_ONCE)):
+                many = f"{before}{', '.join([row] * len(rows))}{after}"
+                connection.execute(many, list(chain.from_iterable(rows)))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.engines.filters import COLUMN_TYPES, fits
+from limpet.engines.filters import COLUMN_TYPES, Metadata, fits
 from limpet.engines.store import Rows
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, shown, unknown_name
 from limpet.galleries.state import GalleryState, Generation
@@ -59,7 +59,7 @@ class ItemBatch:
     """
 
     ids: list[str]
-    metadata: list[dict[str, Any]]
+    metadata: Sequence[Metadata]
     sets: list[EmbeddingSet]
     done: int
     total: int
@@ -77,16 +77,17 @@ def batches(
         size: Items of a batch at most.
     """
     _check_sets(state, sets)
-    if len(sets) == 1:
-        ids, places = sets[0].ids, [np.arange(len(sets[0]))]
-    else:
+    ids, places = sets[0].ids, None
+    if len(sets) > 1:
         ids = StringArray.of(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
         places = [embeddings.ids.find(ids) for embeddings in sets]  # -1 where a set does not have the item
     columns = _columns(state, ids, sets, metadata)
     for start in range(0, len(ids), size):
-        names = list(ids[start : start + size])
-        rows = [of_set[start : start + size] for of_set in places]
-        parts = [embeddings[own[own >= 0]] for embeddings, own in zip(sets, rows, strict=True)]
+        some = slice(start, start + size)
+        names, parts = list(ids[some]), [sets[0][some]]
+        if places is not None:
+            rows = [of_set[some] for of_set in places]
+            parts = [embeddings[own[own >= 0]] for embeddings, own in zip(sets, rows, strict=True)]
         yield ItemBatch(names, _metadata(columns, start, len(names)), parts, start + len(names), len(ids))
 
 
@@ -129,8 +130,10 @@ def _columns(
     }
 
 
-def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> list[dict[str, Any]]:
+def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> Sequence[Metadata]:
     """Return the values of some items; further ones than a column has are items of other sets."""
+    if not columns:
+        return [{}] * count  # nobody changes it
     known: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, values in columns.items():
         for metadata, value in zip(known, values[start : start + count], strict=False):

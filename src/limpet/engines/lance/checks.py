@@ -180,7 +180,9 @@ def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
     if file.endswith(".arrow"):  # a few: listed one by one
         listed: NDArray[np.uint32] = pa.ipc.open_file(str(path / file)).read_all().column(0).to_numpy()
         return first + listed.astype(np.uint64)
-    return np.setdiff1d(first + np.arange(piece.physical_rows, dtype=np.uint64), _addresses(table, [piece]))
+    gone = np.ones(piece.physical_rows, np.bool_)
+    gone[_addresses(table, [piece]) - first] = False
+    return first + np.flatnonzero(gone).astype(np.uint64)
 
 
 def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = None) -> NDArray[np.uint64]:
