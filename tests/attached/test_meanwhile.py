@@ -19,7 +19,7 @@ from limpet.attached.postgres.attachment import PostgresAttachment, open_attachm
 from limpet.attached.postgres.indexes import index_name
 from limpet.attached.postgres.start import plan
 from limpet.attached.recognition import recognised
-from limpet.engines.postgres.session import Session
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
 from limpet.geometry import Hypersphere
@@ -232,9 +232,9 @@ def test_a_lock_that_does_not_give_way_is_waited_for_no_longer_than_others(
 ) -> None:
     shop.fill(3)
     asked: list[str] = []
-    whole = Session.rows
+    whole = PostgresDatabase.rows
 
-    def noted(session: Session, statement: str, *values: Any) -> Any:
+    def noted(session: PostgresDatabase, statement: str, *values: Any) -> Any:
         asked.append(statement)
         return whole(session, statement, *values)
 
@@ -244,7 +244,7 @@ def test_a_lock_that_does_not_give_way_is_waited_for_no_longer_than_others(
         with psycopg.connect(shop.database) as client:  # as VACUUM and CREATE INDEX CONCURRENTLY hold it
             client.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")
             with monkeypatch.context() as patch, pytest.raises(Exception, match="its lock was not to be had"):
-                patch.setattr(Session, "rows", noted)
+                patch.setattr(PostgresDatabase, "rows", noted)
                 it.swap(attempts=1)
         it.swap()
     assert any("pg_locks" in one for one in asked)

@@ -183,8 +183,8 @@ def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, sho
             waits = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             while not (pids := shop.execute(waits)) and not running.done():
                 pass
-            lost = it._session._connection
-            assert lost is not None and beside.status().lacking["new"] == 68
+            [lost] = [one for one in it._session._opened if not one.closed]
+            assert beside.status().lacking["new"] == 68
             with socket.socket(fileno=os.dup(lost.fileno())) as network:
                 network.shutdown(socket.SHUT_RDWR)
             shop.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", [[pid for (pid,) in pids]])

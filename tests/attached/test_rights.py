@@ -18,7 +18,7 @@ from crash.shop import GOODS, Shop, source, written
 from limpet.attached.postgres import attachment
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.ledger import TableLedger
-from limpet.engines.postgres.session import Session
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.postgres.table_address import read_table_address
 from limpet.errors import GalleryError, LastingStoreError
 
@@ -353,7 +353,7 @@ def test_a_stranger_delays_no_start_and_no_end(people: People, monkeypatch: pyte
 
 def test_a_ledger_that_another_process_makes_meanwhile_is_used(shop: Shop) -> None:
     shop.fill(1)
-    session = Session(read_table_address(shop.url).database)
+    session = PostgresDatabase(read_table_address(shop.url).database)
     with ThreadPoolExecutor() as pool:
         with session.transaction():
             TableLedger(session).lock()

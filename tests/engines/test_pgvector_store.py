@@ -25,8 +25,7 @@ from limpet.engines.postgres import search as pgvector_search
 from limpet.engines.postgres import sharing as postgres_sharing
 from limpet.engines.postgres.address import read_address
 from limpet.engines.postgres.graphs import form_of, table_of
-from limpet.engines.postgres.ledger import PostgresDatabase
-from limpet.engines.postgres.schema import is_there
+from limpet.engines.postgres.schema import gallery_database, is_there
 from limpet.engines.postgres.search import Selection
 from limpet.engines.postgres.store import PgvectorStore
 from limpet.engines.store import Changes, Fill, Hits, NewGeneration, Rows, Upsert
@@ -203,7 +202,7 @@ def test_a_connection_from_before_the_extension_asks_no_vectors(
     """A process that looked for a gallery while another one made it goes on with connections that know vectors."""
     name = f"t{uuid.uuid4().hex}"
     postgres_server.execute(f"CREATE DATABASE {name}")
-    database = PostgresDatabase(read_address(postgres_server.url(name)), Disk())
+    database = gallery_database(postgres_server.url(name), Disk())
     assert not is_there(database)
     opened(postgres_server.url(name), create=True)
     assert is_there(database)

@@ -50,7 +50,7 @@ from crash.server import PATIENCE, PROGRAMS, Server
 from crash.shop import NEW, OLD, Shop, made_by, source, vector, written
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, triggers
-from limpet.engines.postgres import session
+from limpet.engines.postgres import database
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import LimpetError, StoreError
 
@@ -360,9 +360,9 @@ def missed_trigger() -> None:
 
 def rename_without_transaction() -> None:
     """Every renaming is committed by itself."""
-    whole = session.Session.rows
+    whole = database.PostgresDatabase.rows
 
-    def apart(self: session.Session, statement: str, values: Any = (), **options: Any) -> Any:
+    def apart(self: database.PostgresDatabase, statement: str, values: Any = (), **options: Any) -> Any:
         if " RENAME COLUMN " not in statement:
             return whole(self, statement, values, **options)
         for one in statement.split("; ", 2):  # two renamings, and the rest
@@ -372,7 +372,7 @@ def rename_without_transaction() -> None:
             whole(self, "BEGIN")
         return []
 
-    session.Session.rows = apart  # type: ignore[method-assign]
+    database.PostgresDatabase.rows = apart  # type: ignore[method-assign]
 
 
 def stale_row_taken_for_fresh() -> None:

@@ -77,5 +77,5 @@ class Database(Protocol):
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many rows of values."""
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """All or nothing; durable on leaving it without an error."""

@@ -27,7 +27,7 @@ from limpet.support.extras import needing
 from limpet.upgrade.model import UpgradeModel
 
 if TYPE_CHECKING:
-    from limpet.engines.postgres.session import Session
+    from limpet.engines.postgres.database import PostgresDatabase
 
 NOTICE, LONGEST = 2.0, 120.0
 """Seconds that an upgrade waits for another process before it says so, and before it gives up."""
@@ -96,14 +96,14 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
     """
 
     records = TypeAdapter(CollectionRecord)
-    database: Session | SqliteDatabase
+    database: PostgresDatabase | SqliteDatabase
 
     def __init__(self, place: str, *, make: bool = True) -> None:
         served = place.startswith(("postgresql:", "postgres:"))
         missing = NoLedgerError(f"There is no ledger '{place}'.", to_do="name it: ledger=FILE in the URL.")
         if not served and not make and not Path(place).is_file():
             raise missing
-        database = _session(place) if served else SqliteDatabase(Path(place), Disk(), Advice(FAILING))
+        database = _served(place) if served else SqliteDatabase(Path(place), Disk(), Advice(FAILING))
         super().__init__(database)
         self.prefix = f"{_SCHEMA}." if served else ""
         try:
@@ -209,8 +209,8 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
         self.database.close()
 
 
-def _session(url: str) -> Session:
+def _served(url: str) -> PostgresDatabase:
     with needing("A ledger in PostgreSQL"):
         from limpet.engines.postgres.address import read_address
-        from limpet.engines.postgres.session import Session
-    return Session(read_address(url))
+        from limpet.engines.postgres.database import PostgresDatabase
+    return PostgresDatabase(read_address(url))

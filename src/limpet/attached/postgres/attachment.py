@@ -62,7 +62,7 @@ from limpet.attached.postgres.verify import queries_of, table_problems, trigger_
 from limpet.attached.recognition import CLOSE, cosine
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
-from limpet.engines.postgres.session import Session, locked, quoted
+from limpet.engines.postgres.database import PostgresDatabase, locked, quoted
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
@@ -122,7 +122,7 @@ def start(
         StoreError: Rights are lacking, or the database fails.
     """
     address = read_table_address(url)
-    session = Session(address.database)
+    session = PostgresDatabase(address.database)
     ledger = TableLedger(session)
     notes: tuple[str, ...] = ()
 
@@ -165,7 +165,7 @@ def open_attachment(url: str) -> PostgresAttachment:
         GalleryError: There is none, or there are several that the URL may mean.
     """
     address = read_table_address(url)
-    session = Session(address.database)
+    session = PostgresDatabase(address.database)
     try:
         with session.transaction():
             restored = recognise(session)
@@ -205,7 +205,7 @@ def ended(url: str) -> Sequence[AttachmentEvent]:
         url: Of the table, as it was called at the end; it may be left out.
     """
     address = read_table_address(url)
-    session = Session(address.database)
+    session = PostgresDatabase(address.database)
     try:
         with session.transaction():
             return TableLedger(session).ended(address)
@@ -213,7 +213,7 @@ def ended(url: str) -> Sequence[AttachmentEvent]:
         session.close()
 
 
-def _numbered(session: Session, entry: TableEntry, layout: AnyLayout) -> TableRecord:
+def _numbered(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> TableRecord:
     """Return the record with the numbers of the columns that were added."""
     found = {
         str(name): int(number)
@@ -257,10 +257,10 @@ class PostgresAttachment:
         stored: The old vectors of the rows, for adapters and heads.
     """
 
-    def __init__(self, address: TableAddress, session: Session, number: int) -> None:
+    def __init__(self, address: TableAddress, session: PostgresDatabase, number: int) -> None:
         self.address, self.number = address, number
         self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what an end left
-        self._session, self._ledger, self._reader = session, TableLedger(session), Session(address.database)
+        self._session, self._ledger, self._reader = session, TableLedger(session), PostgresDatabase(address.database)
         entry = self._entry()
         self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
 

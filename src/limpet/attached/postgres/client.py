@@ -6,7 +6,7 @@ import re
 
 from limpet.attached.postgres.indexes import indexed_part
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry
-from limpet.engines.postgres.session import literal, quoted
+from limpet.engines.postgres.database import literal, quoted
 
 CANDIDATES = 20
 """Rows taken from an index that holds a part of each vector, for each that is wanted; as in galleries."""

@@ -30,7 +30,7 @@ from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger
 from limpet.attached.postgres.rows import id_of
 from limpet.attached.postgres.table import FIRING
 from limpet.embeddings import EmbeddingSet
-from limpet.engines.postgres.session import RETRIES, Result, Row, Session
+from limpet.engines.postgres.database import RETRIES, PostgresDatabase, Result, Row
 from limpet.engines.sides import ModelSide
 from limpet.errors import LastingStoreError, LockedError, StoreError
 from limpet.upgrade.filling import Fillable, FillOptions, LeftOut, check_source
@@ -114,7 +114,7 @@ class Portions:
 
 
 def read_batch(
-    session: Session,
+    session: PostgresDatabase,
     entry: TableEntry,
     layout: Layout,
     side: ModelSide,
@@ -155,7 +155,7 @@ def read_batch(
     return KeyBatch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
 
 
-def last_key(session: Session, entry: TableEntry, layout: Layout) -> list[str] | None:
+def last_key(session: PostgresDatabase, entry: TableEntry, layout: Layout) -> list[str] | None:
     """Return the largest key of the table, None of an empty one; within a transaction."""
     largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
     rows = session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
@@ -163,7 +163,12 @@ def last_key(session: Session, entry: TableEntry, layout: Layout) -> list[str] |
 
 
 def write_batch(
-    session: Session, entry: TableEntry, layout: Layout, side: ModelSide, batch: KeyBatch, vectors: NDArray[np.float32]
+    session: PostgresDatabase,
+    entry: TableEntry,
+    layout: Layout,
+    side: ModelSide,
+    batch: KeyBatch,
+    vectors: NDArray[np.float32],
 ) -> Callable[[], list[Row] | None]:
     """Write vectors into rows that are as they were read; within a transaction.
 
@@ -176,7 +181,7 @@ def write_batch(
         vectors: One for each (n, D).
 
     Returns:
-        See `Session.send`: one row with how many were written, and in how many seconds.
+        See `PostgresDatabase.send`: one row with how many were written, and in how many seconds.
     """
     unnoticed(session, entry)
     values = [*arrays(entry.record, batch.keys), batch.stamps, list(vectors)]
@@ -185,7 +190,12 @@ def write_batch(
 
 
 def written_keys(
-    session: Session, entry: TableEntry, layout: Layout, side: ModelSide, batch: KeyBatch, vectors: NDArray[np.float32]
+    session: PostgresDatabase,
+    entry: TableEntry,
+    layout: Layout,
+    side: ModelSide,
+    batch: KeyBatch,
+    vectors: NDArray[np.float32],
 ) -> set[tuple[str, ...]]:
     """Return the keys of rows that hold exactly these vectors; within a transaction. See `write_batch`."""
     record = entry.record
@@ -198,7 +208,7 @@ def written_keys(
     return {tuple(str(part) for part in row) for row in rows}
 
 
-def unnoticed(session: Session, entry: TableEntry) -> None:
+def unnoticed(session: PostgresDatabase, entry: TableEntry) -> None:
     """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
     record = entry.record
     session.send("SELECT set_config('limpet.filling', 'on', true)")
@@ -221,14 +231,14 @@ class TableFacts(NamedTuple):
     seal: str
 
     @classmethod
-    def read(cls, session: Session, number: int) -> TableFacts:
+    def read(cls, session: PostgresDatabase, number: int) -> TableFacts:
         """Read what is so now, see `held`."""
         with session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(session, number)
             [(seal,)] = session.rows(f"SELECT {_seal(entry)}")
         return cls(entry, layout, str(seal))
 
-    def lock(self, session: Session, mode: str = "ACCESS SHARE") -> None:
+    def lock(self, session: PostgresDatabase, mode: str = "ACCESS SHARE") -> None:
         """Lock the table as `held` does, without waiting for an answer; within a transaction.
 
         A table that has changed fails the transaction: the cast fails, which is how a statement can do that.
@@ -252,7 +262,7 @@ def _seal(entry: TableEntry) -> str:
     )
 
 
-def forget_unseen(session: Session, entry: TableEntry, layout: Layout) -> int:
+def forget_unseen(session: PostgresDatabase, entry: TableEntry, layout: Layout) -> int:
     """Take the marks from rows that were changed without our triggers, and return from how many; within a transaction.
 
     Every text and vector is read. There are no more such rows if it were fewer than `FORGOTTEN`.
@@ -274,7 +284,7 @@ def forget_unseen(session: Session, entry: TableEntry, layout: Layout) -> int:
 
 
 def forget_rows(
-    session: Session, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
+    session: PostgresDatabase, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
 ) -> list[str]:
     """Take the marks from those of some rows that are as they were read, and return their ids; within a transaction."""
     if isinstance(layout, Aside) or not ids:
@@ -292,7 +302,7 @@ def forget_rows(
 
 
 def put_back_batch(
-    session: Session, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
+    session: PostgresDatabase, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
 ) -> tuple[int, list[str]]:
     """Put kept vectors of the model that stays into the column that both models share; within a transaction.
 
@@ -335,7 +345,7 @@ class TableFill(Fillable[KeyBatch]):
     batch = 512
 
     def __init__(
-        self, session: Session, number: int, side: ModelSide, made: datetime | None, options: FillOptions
+        self, session: PostgresDatabase, number: int, side: ModelSide, made: datetime | None, options: FillOptions
     ) -> None:
         self.session, self.ledger, self.number, self.side, self.made = session, TableLedger(session), number, side, made
         share, rate, batch = options.get("share"), options.get("rate"), options.get("batch")
@@ -423,10 +433,10 @@ class TableFill(Fillable[KeyBatch]):
         try:
             with self.session.pipeline():
                 for batch, vectors in parts:
-                    with self.session.transaction(timeout):
+                    with self.session.transaction(timeout) as committed:
                         known.lock(self.session, "ROW EXCLUSIVE")
                         rows = write_batch(self.session, entry, layout, self.side, batch, vectors)
-                    sent.append((rows, self.session.committed))
+                    sent.append((rows, committed))
         except StoreError as error:
             self.unanswered = not isinstance(error, LastingStoreError | LockedError)
             raise
@@ -491,13 +501,13 @@ class TableFill(Fillable[KeyBatch]):
         return self.known or TableFacts.read(self.session, self.number)
 
 
-def lacking_rows(session: Session, layout: Layout, side: ModelSide) -> int:
+def lacking_rows(session: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
     """Return how many rows lack a vector of a model; within a transaction."""
     [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
     return int(count)
 
 
-def displaced_rows(session: Session, layout: Layout, side: ModelSide) -> int:
+def displaced_rows(session: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
     """Return how many rows would be without a vector of a model if that one alone stayed; within a transaction."""
     [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
     return int(count)

@@ -12,11 +12,11 @@ from limpet.attached.postgres.layout import ADDED, MARK, layout_in, layout_of, m
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.table import TableColumn
 from limpet.attached.postgres.triggers import function_statements
-from limpet.engines.postgres.session import Session, quoted
+from limpet.engines.postgres.database import PostgresDatabase, quoted
 from limpet.errors import GalleryError, StoreError
 
 
-def recognise(session: Session) -> dict[int, tuple[str, ...]]:
+def recognise(session: PostgresDatabase) -> dict[int, tuple[str, ...]]:
     """Find the tables of attachments whose ledger was restored from a dump; within a transaction.
 
     Only numbers are read anew: of the table that carries the token, and of its columns by their names.
@@ -56,7 +56,7 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _marked(session: Session, entry: TableEntry) -> list[int]:
+def _marked(session: PostgresDatabase, entry: TableEntry) -> list[int]:
     """Return the tables whose triggers carry the token, or, without such triggers, those whose columns do.
 
     No other role can create a trigger from our functions. But the owner of a table can write any comment on its
@@ -76,7 +76,7 @@ def _marked(session: Session, entry: TableEntry) -> list[int]:
     return [int(oid) for (oid,) in triggers or session.rows(columns, [record.token, record.table.owner, SCHEMA])]
 
 
-def _renumbered(session: Session, entry: TableEntry, oid: int) -> TableRecord:
+def _renumbered(session: PostgresDatabase, entry: TableEntry, oid: int) -> TableRecord:
     """Return the record with the numbers of a table; what the table lacks has the number -1."""
     record = entry.record
     [(schema, name, owner)] = session.rows(
@@ -111,7 +111,7 @@ def _renumbered(session: Session, entry: TableEntry, oid: int) -> TableRecord:
     return replace(record, table=table, **added)  # type: ignore[arg-type]
 
 
-def leftovers(session: Session, oid: int | None = None) -> list[str]:
+def leftovers(session: PostgresDatabase, oid: int | None = None) -> list[str]:
     """Return what was left in tables by attachments that no ledger knows, such as of a table restored by itself.
 
     Args:

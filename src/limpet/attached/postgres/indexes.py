@@ -10,8 +10,8 @@ from typing import NamedTuple
 from limpet.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableRecord
 from limpet.engines.collection import IndexStatus
+from limpet.engines.postgres.database import PostgresDatabase, Row, quoted
 from limpet.engines.postgres.graphs import WIDEST, WIDEST_INDEXED
-from limpet.engines.postgres.session import Row, Session, quoted
 from limpet.engines.sides import SIDES
 from limpet.errors import GalleryError, refuse
 
@@ -140,7 +140,7 @@ def translated_definition(definition: str, record: TableRecord, column: str) -> 
     return said
 
 
-def wanted(session: Session, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
+def wanted(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
     """Return the indexes that are to be there, those of parents before those of their partitions.
 
     Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
@@ -200,7 +200,7 @@ def _short(name: str, most: int = 20) -> str:
     return name if len(name) <= most else f"{name[: most - 9]}_{zlib.crc32(name.encode()):08x}"
 
 
-def _relations(session: Session, record: TableRecord) -> list[Row]:
+def _relations(session: PostgresDatabase, record: TableRecord) -> list[Row]:
     """Return schema and name of the table and its partitions, each one's parent, and whether it has rows."""
     return session.rows(
         "SELECT nspname, pg_class.relname, "
@@ -214,7 +214,7 @@ def _relations(session: Session, record: TableRecord) -> list[Row]:
     )  # fmt: skip
 
 
-def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]) -> None:
+def build(session: PostgresDatabase, indexes: list[NewIndex], check: Callable[[], object]) -> None:
     """Build indexes that are not there; what an interruption left half built is built anew.
 
     Args:
@@ -246,7 +246,7 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
     check()
 
 
-def _adopt(session: Session, index: NewIndex) -> None:
+def _adopt(session: PostgresDatabase, index: NewIndex) -> None:
     """Give the index of a partition its name where PostgreSQL made it: with a partition that came after the parent's.
 
     A partition has one index under that of its parent, so one of ours that is not there is dropped.
@@ -263,7 +263,7 @@ def _adopt(session: Session, index: NewIndex) -> None:
         session.alone(f"ALTER INDEX {other} RENAME TO {quoted(index.name)}")
 
 
-def _state(session: Session, index: NewIndex) -> str:
+def _state(session: PostgresDatabase, index: NewIndex) -> str:
     """Return how far an index is: missing, building, invalid or built."""
     found = session.execute(
         "SELECT indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = indexrelid) "
@@ -274,7 +274,7 @@ def _state(session: Session, index: NewIndex) -> str:
     return "built" if found[0][0] else "building" if found[0][1] else "invalid"
 
 
-def statuses(session: Session, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
+def statuses(session: PostgresDatabase, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
     """Return which of the indexes over new vectors are built; within a transaction.
 
     A partition that came later has an index of another name under that of its parent.

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord, closed
 from limpet.attached.state import AttachmentState
-from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.postgres.database import PostgresDatabase, literal, quoted
 from limpet.engines.promises import Promises
 from limpet.engines.sides import OTHER, SIDES, ModelSide
 from limpet.errors import GalleryError
@@ -501,7 +501,7 @@ def layout_in(entry: TableEntry, relation: str, state: AttachmentState) -> AnyLa
     return ColumnLayout(entry, relation, state.serving)
 
 
-def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
+def held(session: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
     A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
@@ -525,7 +525,7 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Tab
     return entry, layout_of(session, entry)
 
 
-def outlast_vacuum(session: Session, relation: str, oid: int) -> None:
+def outlast_vacuum(session: PostgresDatabase, relation: str, oid: int) -> None:
     """Let an automatic vacuum of a table give way, before others are shut out; within a transaction.
 
     It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
@@ -549,7 +549,7 @@ def outlast_vacuum(session: Session, relation: str, oid: int) -> None:
         session.rows("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
-def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
+def layout_of(session: PostgresDatabase, entry: TableEntry) -> AnyLayout:
     """Return the layout of an attachment, whose table is checked to be what it was.
 
     Args:

@@ -12,7 +12,7 @@ from limpet.attached.ledger import AttachmentEntry, AttachmentLedger, written
 from limpet.attached.postgres.table import AttachedTable
 from limpet.attached.state import AttachmentEvent
 from limpet.engines.database import POSTGRES
-from limpet.engines.postgres.session import Session, literal, locked
+from limpet.engines.postgres.database import PostgresDatabase, literal, locked
 from limpet.engines.postgres.table_address import TableAddress
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.upgrade.model import UpgradeModel
@@ -184,7 +184,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
     """
 
     records, prefix = TypeAdapter(TableRecord), f"{SCHEMA}."
-    database: Session
+    database: PostgresDatabase
 
     def is_there(self) -> bool:
         """Say whether there is a ledger.

@@ -10,8 +10,8 @@ import numpy as np
 from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key, text_of
 from limpet.attached.postgres.ledger import TableEntry, TableRecord
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.postgres.database import RETRIES, PostgresDatabase, Row
 from limpet.engines.postgres.rows import decoded
-from limpet.engines.postgres.session import RETRIES, Row, Session
 from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere, Space
@@ -58,7 +58,7 @@ class _TableRows:
     side: ModelSide | None = None
     """Of which model vectors are read; None where texts are."""
 
-    def __init__(self, session: Session, entry: TableEntry) -> None:
+    def __init__(self, session: PostgresDatabase, entry: TableEntry) -> None:
         self._session, self._entry, self._record = session, entry, entry.record
 
     def _select(self, ids: Sequence[str]) -> dict[str, Row]:

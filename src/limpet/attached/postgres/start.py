@@ -25,8 +25,8 @@ from limpet.attached.postgres.table import (
 )
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.postgres.graphs import WIDEST_INDEXED
-from limpet.engines.postgres.session import Session
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
 from limpet.engines.sides import SIDES
 from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
@@ -50,7 +50,7 @@ class Preparation:
 
     def __init__(
         self,
-        session: Session,
+        session: PostgresDatabase,
         address: TableAddress,
         old: UpgradeModel,
         new: UpgradeModel,
@@ -245,7 +245,9 @@ def meant(entry: TableEntry, address: TableAddress) -> bool:
     )  # fmt: skip
 
 
-def known(session: Session, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool) -> int | None:
+def known(
+    session: PostgresDatabase, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool
+) -> int | None:
     """Return the attachment that is there of a table, if it is of these models.
 
     Raises:
@@ -288,7 +290,7 @@ def plan(
 ) -> StartPlan:
     """Return what a start would do, in SQL, and the rights that it takes; nothing is changed."""
     address = read_table_address(url)
-    session = Session(address.database)
+    session = PostgresDatabase(address.database)
     try:
         with session.transaction():
             there = known(session, address, old, new, shared=mixing is not None)

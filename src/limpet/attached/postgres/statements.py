@@ -11,7 +11,7 @@ from limpet.attached.postgres.layout import ColumnLayout, OneColumn, added_name
 from limpet.attached.postgres.ledger import TableEntry
 from limpet.attached.postgres.triggers import create_statements, function_statements
 from limpet.attached.state import AttachmentState
-from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.postgres.database import PostgresDatabase, literal, quoted
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.upgrade.lifecycle import Phase
 
@@ -38,7 +38,7 @@ def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: M
     ]
 
 
-def left_indexes(session: Session, entry: TableEntry) -> list[str]:
+def left_indexes(session: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
     vector, own = entry.record.table.vector.name, entry.record.table.name
     found = session.rows(
@@ -56,7 +56,7 @@ def left_indexes(session: Session, entry: TableEntry) -> list[str]:
     ]
 
 
-def names_to_restore(session: Session, entry: TableEntry) -> list[tuple[str, str]]:
+def names_to_restore(session: PostgresDatabase, entry: TableEntry) -> list[tuple[str, str]]:
     """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
     if entry.record.aside or entry.record.shared or entry.record.index == "none":
         return []
@@ -76,7 +76,9 @@ def names_to_restore(session: Session, entry: TableEntry) -> list[tuple[str, str
     return found
 
 
-def inherited(session: Session, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]) -> list[str]:
+def inherited(
+    session: PostgresDatabase, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]
+) -> list[str]:
     """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
 
     Args:
@@ -105,7 +107,7 @@ def inherited(session: Session, entry: TableEntry, relation: str, names: Sequenc
     return made
 
 
-def restored_not_null(session: Session, entry: TableEntry, relation: str) -> str:
+def restored_not_null(session: PostgresDatabase, entry: TableEntry, relation: str) -> str:
     """Return what makes the application's constraint again, by its name where the server knows one."""
     table = entry.record.table
     column = quoted(table.vector.name)

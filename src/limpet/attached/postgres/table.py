@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from limpet.attached.base import Right
+from limpet.engines.postgres.database import PostgresDatabase, check_extension, literal, quoted
 from limpet.engines.postgres.graphs import WIDEST_INDEXED
-from limpet.engines.postgres.session import Session, literal, quoted
 from limpet.engines.postgres.table_address import TableAddress
 from limpet.errors import ConfigError, DataError, GalleryError, nearest, unknown_name
 
-OLDEST_SERVER, OLDEST_PGVECTOR = 13, (0, 7)
+OLDEST_SERVER = 13
 
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "c": "a type", "i": "an index",
           "S": "a sequence", "t": "a TOAST table"}  # fmt: skip
@@ -91,7 +90,7 @@ class AttachedTable:
         return quoted(self.schema, self.name)
 
 
-def inspect(session: Session, address: TableAddress) -> AttachedTable:
+def inspect(session: PostgresDatabase, address: TableAddress) -> AttachedTable:
     """Read what a table is.
 
     Args:
@@ -160,31 +159,23 @@ def inspect(session: Session, address: TableAddress) -> AttachedTable:
     return table if digits > 0 else _measured(session, table)
 
 
-def owner_of(session: Session, oid: int) -> str:
+def owner_of(session: PostgresDatabase, oid: int) -> str:
     """Return the role that owns a table."""
     [(owner,)] = session.rows("SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %s", [oid])
     return str(owner)
 
 
-def _check_server(session: Session) -> None:
+def _check_server(session: PostgresDatabase) -> None:
     [(number, version)] = session.rows(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
     )
     if number < OLDEST_SERVER * 10_000:
         raise GalleryError(f"The server is PostgreSQL {version}.", expected=f"{OLDEST_SERVER} or newer",
                            intact="Nothing was changed.")  # fmt: skip
-    found = session.rows("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-    installed = str(found[0][0]) if found else "none"
-    if not found or tuple(int(part) for part in re.findall(r"\d+", installed)[:2]) < OLDEST_PGVECTOR:
-        raise GalleryError(
-            f"The database has pgvector {installed}.",
-            expected=f"{'.'.join(map(str, OLDEST_PGVECTOR))} or newer",
-            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database.",
-            intact="Nothing was changed.",
-        )
+    check_extension(session)
 
 
-def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
+def relation_named(session: PostgresDatabase, table: str) -> tuple[int, str, str, bool]:
     """Return oid, schema and name of a table, and whether it is partitioned.
 
     Raises:
@@ -223,7 +214,7 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
     return int(oid), str(schema), str(name), kind == "p"
 
 
-def _key(session: Session, oid: int, table: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _key(session: PostgresDatabase, oid: int, table: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of the primary key, or check that those that were named identify a row."""
     uniques = [
         (bool(primary), [str(one) for one in names])
@@ -260,7 +251,7 @@ def _key(session: Session, oid: int, table: str, wanted: Sequence[str]) -> tuple
     return tuple(uniques[0][1])
 
 
-def _operators(session: Session, oid: int) -> dict[str, str]:
+def _operators(session: PostgresDatabase, oid: int) -> dict[str, str]:
     """Return by which operator the unique indexes of a table compare each of their columns, in SQL."""
     return {
         str(column): f"OPERATOR({schema}.{operator})"
@@ -276,7 +267,7 @@ def _operators(session: Session, oid: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _not_null(session: Session, oid: int, vector: TableColumn) -> str:
+def _not_null(session: PostgresDatabase, oid: int, vector: TableColumn) -> str:
     found = session.rows(
         "SELECT conname FROM pg_constraint WHERE conrelid = %s AND contype = 'n' AND conkey = ARRAY[%s::int2]",
         [oid, vector.number],
@@ -284,7 +275,7 @@ def _not_null(session: Session, oid: int, vector: TableColumn) -> str:
     return str(found[0][0]) if found else "NOT NULL"
 
 
-def _indexes(session: Session, oid: int, vector: TableColumn) -> tuple[VectorIndex, ...]:
+def _indexes(session: PostgresDatabase, oid: int, vector: TableColumn) -> tuple[VectorIndex, ...]:
     [(path,)] = session.rows("SELECT current_setting('search_path')")
     session.rows("SELECT set_config('search_path', 'pg_catalog', true)")  # definitions then name pgvector's schema
     found = session.rows(
@@ -302,7 +293,7 @@ def _indexes(session: Session, oid: int, vector: TableColumn) -> tuple[VectorInd
     return tuple(indexes)
 
 
-def _measured(session: Session, table: AttachedTable) -> AttachedTable:
+def _measured(session: PostgresDatabase, table: AttachedTable) -> AttachedTable:
     """Return the table with the dimension of its vectors, where the column does not say it."""
     found = session.rows(
         f"SELECT vector_dims({quoted(table.vector.name)}), count(*) FROM {table.identifier} "
@@ -320,7 +311,7 @@ def _measured(session: Session, table: AttachedTable) -> AttachedTable:
     return replace(table, dim=int(found[0][0]))
 
 
-def bound(session: Session, table: AttachedTable) -> list[str]:
+def bound(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place.
 
     Args:
@@ -347,7 +338,7 @@ def bound(session: Session, table: AttachedTable) -> list[str]:
     return found
 
 
-def refusals(session: Session, table: AttachedTable) -> list[str]:
+def refusals(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return what rules the table out, wherever new vectors are in it.
 
     Args:
@@ -383,7 +374,7 @@ def refusals(session: Session, table: AttachedTable) -> list[str]:
     return found
 
 
-def hidden_rows(session: Session, table: AttachedTable) -> list[str]:
+def hidden_rows(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
     if not session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
         return []
@@ -391,7 +382,7 @@ def hidden_rows(session: Session, table: AttachedTable) -> list[str]:
             "its owner (without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
 
 
-def row_types(session: Session, table: AttachedTable) -> list[str]:
+def row_types(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return functions that take or return rows of the table, whose type gets further columns."""
     return [
         str(name)
@@ -403,7 +394,7 @@ def row_types(session: Session, table: AttachedTable) -> list[str]:
     ]  # fmt: skip
 
 
-def firing_triggers(session: Session, table: AttachedTable) -> list[str]:
+def firing_triggers(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return the application's triggers that every update of a row fires, also one that fills a vector in."""
     return [str(name) for (name,) in session.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
 
@@ -416,7 +407,7 @@ FIRING = (
 
 
 def rights(
-    session: Session, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
+    session: PostgresDatabase, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
 ) -> list[Right]:
     """Return the rights that attaching takes, no more.
 

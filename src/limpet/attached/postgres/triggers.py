@@ -38,7 +38,7 @@ from limpet.attached.postgres.layout import (
 )
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, closed
 from limpet.attached.state import AttachmentState
-from limpet.engines.postgres.session import WRITTEN_OUT, literal, quoted
+from limpet.engines.postgres.database import WRITTEN_OUT, literal, quoted
 from limpet.engines.sides import OTHER, SIDES
 
 _FILLS = (  # anybody may set it, and then call a function that has its owner's rights: it counts where the role that

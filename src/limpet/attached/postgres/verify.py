@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from limpet.attached.postgres.filling import KeyBatch, read_batch
 from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, layout_of
 from limpet.attached.postgres.ledger import TableEntry
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.postgres.rows import decoded
-from limpet.engines.postgres.session import Session
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, shown
 from limpet.upgrade.base import NamedQuery
@@ -28,7 +28,7 @@ _STATEMENTS = (
 )
 
 
-def table_problems(session: Session, entry: TableEntry) -> list[str]:
+def table_problems(session: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return what is not as it should be, each with what to do; within a transaction."""
     try:
         layout = layout_of(session, entry)
@@ -51,7 +51,7 @@ def table_problems(session: Session, entry: TableEntry) -> list[str]:
     return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
 
 
-def trigger_problems(session: Session, entry: TableEntry, layout: AnyLayout) -> list[str]:
+def trigger_problems(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[str]:
     """Return which of our triggers are gone or switched off; within a transaction."""
     found = []
     triggers = session.rows(
@@ -74,7 +74,7 @@ def trigger_problems(session: Session, entry: TableEntry, layout: AnyLayout) -> 
     return found
 
 
-def _replaced_rows(session: Session, entry: TableEntry) -> list[str]:
+def _replaced_rows(session: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
     oid = entry.record.table.oid
     [(dead, live)] = session.rows(
@@ -90,7 +90,7 @@ def _replaced_rows(session: Session, entry: TableEntry) -> list[str]:
 
 
 def written_since(
-    session: Session, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
+    session: PostgresDatabase, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
 ) -> tuple[KeyBatch, dict[str, NDArray[np.float32]]]:
     """Return rows that the application wrote since a moment, some by chance if many, and their vectors of a model.
 
@@ -107,7 +107,7 @@ def written_since(
     return batch, dict(zip(batch.ids, decoded([row[-1] for row in rows], dim), strict=True))
 
 
-def queries_of(session: Session, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
+def queries_of(session: PostgresDatabase, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
     """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
 
     Args:

@@ -10,8 +10,8 @@ from psycopg.sql import SQL, Identifier
 
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import GalleryLedger
+from limpet.engines.postgres.database import PostgresDatabase, translated
 from limpet.engines.postgres.graphs import built, chosen, definition, form_of, index_of
-from limpet.engines.postgres.ledger import PostgresDatabase, translated
 from limpet.engines.postgres.rows import create_table
 from limpet.engines.store import NewGeneration
 
@@ -23,7 +23,6 @@ def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFo
     """Write tables into files, and which generations have an approximate index; inside a transaction of one moment."""
     listed = SQL(", ").join(map(Identifier, tables)).as_string()
     database.execute(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")  # gc waits with what it would remove
-    database.execute("SET LOCAL extra_float_digits TO 1")  # numbers as they are
     for table in tables:
         with closing(_rows(database, table)) as rows:
             into.write(f"{table}{_COPY}", rows)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from psycopg.sql import Identifier
 
-from limpet.engines.postgres.ledger import PostgresDatabase
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.store import Graph
 
 WIDEST = 16_000

@@ -9,8 +9,8 @@ import numpy as np
 from psycopg import errors
 
 from limpet.engines.planning import Appended
+from limpet.engines.postgres.database import PostgresDatabase, translated
 from limpet.engines.postgres.graphs import WIDEST, index_of, table_of
-from limpet.engines.postgres.ledger import PostgresDatabase, translated
 from limpet.engines.store import NewGeneration, Vectors
 from limpet.errors import GalleryError, StoreError
 

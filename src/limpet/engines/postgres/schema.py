@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from limpet.engines.ledger import GalleryLedger
-from limpet.engines.postgres.ledger import PostgresDatabase
+from limpet.engines.postgres.address import read_address
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.postgres.search import INDEX, INDEXED
 from limpet.engines.postgres.sharing import lock_key
 from limpet.errors import GalleryError
+from limpet.support.disk import Disk
 
-_OLDEST_PGVECTOR = (0, 8)  # goes on along an index until enough rows meet a condition
+
+def gallery_database(place: str, disk: Disk) -> PostgresDatabase:
+    """Return the database of a gallery.
+
+    Args:
+        place: See `read_address`.
+        disk: Told of every commit.
+    """
+    address = read_address(place)
+    return PostgresDatabase(address, schema=address.schema, disk=disk)
 
 
 def create_schema(database: PostgresDatabase, kind: str) -> None:
@@ -70,21 +81,4 @@ def _refuse_other_tables(database: PostgresDatabase) -> None:
             f"{' …' if len(names) > 3 else ''}.",
             to_do="choose another: ?schema=NAME.",
             intact="Nothing was changed.",
-        )
-
-
-def check_extension(database: PostgresDatabase) -> None:
-    """Refuse a pgvector that is too old.
-
-    Raises:
-        GalleryError: The database has no pgvector, or one that lacks what searches need.
-    """
-    found = database.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-    version = str(found[0][0]) if found else "none"
-    if not found or tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_PGVECTOR:
-        raise GalleryError(
-            f"The database of '{database.address.url}' has pgvector {version}.",
-            expected=f"{'.'.join(map(str, _OLDEST_PGVECTOR))} or newer",
-            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database.",
-            intact="The gallery, if there is one, is intact.",
         )

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from limpet.engines.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
 from limpet.engines.postgres.address import Connection
+from limpet.engines.postgres.database import PostgresDatabase, translated
 from limpet.engines.postgres.graphs import VectorForm, built, chosen, form_of, table_of
-from limpet.engines.postgres.ledger import PostgresDatabase, translated
 from limpet.engines.store import Graph, Vectors
 
 FoundRow = tuple[str, float, str]

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from limpet.engines.forks import at_fork
 from limpet.engines.postgres.address import Connection
-from limpet.engines.postgres.ledger import BEGIN, SNAPSHOT, PostgresDatabase, translated
+from limpet.engines.postgres.database import BEGIN, SNAPSHOT, PostgresDatabase, translated
 from limpet.engines.sqlite import holder, writer_refused
 from limpet.engines.store import Commit
 from limpet.errors import LockedError

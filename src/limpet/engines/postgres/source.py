@@ -7,7 +7,7 @@ as it lasts, though, the server keeps the versions of rows that vacuum would rem
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,7 +24,8 @@ from psycopg.types import TypeInfo
 
 from limpet.engines.address import Address
 from limpet.engines.moment import kept
-from limpet.engines.postgres.address import PostgresAddress, read_address
+from limpet.engines.postgres.address import Connection, PostgresAddress, read_address
+from limpet.engines.postgres.database import OWN_PATH, PostgresDatabase
 from limpet.engines.source import (
     check_readable,
     declared_similarity,
@@ -77,9 +78,6 @@ JOIN pg_opclass ON pg_opclass.oid = ANY(indclass)
 JOIN pg_am ON pg_am.oid = opcmethod
 WHERE indrelid = %s::regclass AND refobjid = indrelid AND attname = %s AND indisvalid AND amname IN ('hnsw', 'ivfflat')
 """
-_UNHURRIED = """
-SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)
-"""  # what an application's role is given; a reading takes as long as what becomes of its rows
 _MOST_DIGITS = 18  # of an integer of 64 bits
 
 
@@ -221,20 +219,14 @@ class PostgresTable:
             ) from error
 
     @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def _connected(self) -> Iterator[Connection]:
         """Give a connection that only reads, and sees one moment."""
         user = self._database.parameters.get("user", "USER")
         try:
-            with self._database.connect() as connection:
-                user, info = connection.info.user, connection.info
-                connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
-                snapshot = kept(
-                    ("postgresql", info.host, info.port, info.dbname), lambda stack: _held(self._database, stack)
-                )
-                if snapshot is not None:
-                    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
-                connection.execute(_UNHURRIED)
-                connection.execute("SET LOCAL datestyle TO 'ISO'; SET LOCAL timezone TO 'UTC'")
+            place = (self._database.parameters.get(name) for name in ("host", "hostaddr", "port", "dbname"))
+            moment = kept(("postgresql", *place), lambda stack: _exported(self._database, stack))
+            with _reading(self._database, moment or "") as connection:
+                user = connection.info.user
                 connection.execute("SET LOCAL synchronize_seqscans TO off")  # the same order every time
                 for name in _NUMBERS:
                     found = TypeInfo.fetch(connection, name)
@@ -261,13 +253,18 @@ class PostgresTable:
             ) from error
 
 
-def _held(database: PostgresAddress, stack: ExitStack) -> str:
-    """Return the snapshot of a transaction that stays open, for readings of the same moment."""
-    connection = stack.enter_context(database.connect())
-    connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
-    connection.execute(_UNHURRIED)
-    [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
-    return str(snapshot)
+@contextmanager
+def _reading(address: PostgresAddress, moment: str = "") -> Iterator[Connection]:
+    """Give a connection that only reads, where the role looks names up, and is closed afterwards."""
+    with closing(PostgresDatabase(address, path=OWN_PATH)) as database, database.streaming(moment) as connection:
+        yield connection
+
+
+def _exported(address: PostgresAddress, stack: ExitStack) -> str:
+    """Return the moment of a transaction that stays open, for readings of the same moment."""
+    connection = stack.enter_context(_reading(address))
+    [(moment,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+    return str(moment)
 
 
 def _arrow(kind: str, digits: int) -> Any:

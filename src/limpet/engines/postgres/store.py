@@ -18,12 +18,12 @@ from limpet.engines.filters import Filter
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.ledger_store import LedgerStore
 from limpet.engines.planning import CommitPlan, unknown_generation
-from limpet.engines.postgres.address import Connection, read_address
+from limpet.engines.postgres.address import Connection
 from limpet.engines.postgres.backup import copy_in, copy_out
+from limpet.engines.postgres.database import EXTENSION, PostgresDatabase, check_extension, translated
 from limpet.engines.postgres.graphs import built, choose, chosen, definition, form_of, index_of, table_of
-from limpet.engines.postgres.ledger import EXTENSION, PostgresDatabase, translated
 from limpet.engines.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
-from limpet.engines.postgres.schema import check_extension, create_schema, is_there, missing
+from limpet.engines.postgres.schema import create_schema, gallery_database, is_there, missing
 from limpet.engines.postgres.search import FoundRow, nearest
 from limpet.engines.postgres.sharing import ConnectionLock, Snapshots
 from limpet.engines.promises import Promises
@@ -62,7 +62,7 @@ class PgvectorStore(LedgerStore):
             GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
             StoreError: The server does not answer, or refuses.
         """
-        database = PostgresDatabase(read_address(place), disk)
+        database = gallery_database(place, disk)
         try:
             create_schema(database, cls.kind)
             check_extension(database)
@@ -79,7 +79,7 @@ class PgvectorStore(LedgerStore):
             GalleryError: There is none, or one of another format version.
             StoreError: The server does not answer, or refuses.
         """
-        database = PostgresDatabase(read_address(place), disk)
+        database = gallery_database(place, disk)
         try:
             if not is_there(database):
                 raise missing(database)
@@ -104,7 +104,7 @@ class PgvectorStore(LedgerStore):
             GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
             StoreError: The server does not answer, or refuses.
         """
-        database = PostgresDatabase(read_address(place), disk)
+        database = gallery_database(place, disk)
         with closing(database), database.transaction():
             create_schema(database, cls.kind)
             check_extension(database)
@@ -267,8 +267,8 @@ class PgvectorStore(LedgerStore):
         self._snapshots.forget()  # else the database would wait for this thread
         schema = self.database.address.schema
         self._reached("pgvector.index")
-        self.database.execute_alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')
-        self.database.execute_alone(f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{on}')
+        self.database.alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')
+        self.database.alone(f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{on}')
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return rows, size with all indexes, and how many rows the approximate index covers."""
@@ -302,7 +302,7 @@ class PgvectorStore(LedgerStore):
                 freed = before - self._size()
         before = self._size()
         for table in self._tables():
-            self.database.execute_alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
+            self.database.alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
         return Tidied(freed + max(0, before - self._size()), self.waiting())
 
     def _dropped(self) -> list[str]:
