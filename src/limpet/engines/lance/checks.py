@@ -55,9 +55,14 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
                 for table in (before, after))  # fmt: skip
     gone = [piece for number, piece in old.items() if number not in new]
     come = [piece for number, piece in new.items() if number not in old]
-    rows = _rows(after, come)
-    kept = chain(_without(_rows(before, gone), removed), added)
-    if not (_total(kept) == _total(rows) if gone else _alike(added, rows)):  # a merge may change the order
+
+    def kept() -> Iterator[pa.Table]:
+        yield from chain(_without(_rows(before, gone), removed), added)
+
+    def rows() -> Iterator[pa.Table]:
+        return _rows(after, come)
+
+    if not _alike(kept(), rows()) and not (gone and _total(kept()) == _total(rows())):  # a merge may change the order
         raise _different("rows are")
     stayed = [(piece, new[number]) for number, piece in old.items() if number in new]
     changed = [(was, now) for was, now in stayed if was.metadata.to_json() != now.metadata.to_json()]
@@ -100,15 +105,22 @@ def _without(rows: Iterable[pa.Table], ids: Sequence[str]) -> Iterator[pa.Table]
     return (part.filter(pc.invert(pc.is_in(part.column("id"), gone))) for part in rows)
 
 
-def _alike(expected: Sequence[pa.Table], rows: Iterable[pa.Table]) -> bool:
-    """Say whether a stream has these rows in this order."""
-    whole, seen = pa.concat_tables(expected) if expected else pa.table({}), 0
-    for part in rows:
-        wanted = whole.slice(seen, len(part))
-        if len(wanted) < len(part) or not all(map(_equal, wanted.columns, part.columns)):
+def _alike(expected: Iterable[pa.Table], rows: Iterable[pa.Table]) -> bool:
+    """Say whether two streams have the same rows in the same order, however they are cut."""
+    wanted, there = _parts(expected), _parts(rows)
+    ours, theirs = next(wanted, None), next(there, None)
+    while ours is not None and theirs is not None:
+        count = min(len(ours), len(theirs))
+        if not all(map(_equal, ours.slice(0, count).columns, theirs.slice(0, count).columns)):
             return False
-        seen += len(part)
-    return seen == len(whole)
+        ours = ours.slice(count) if len(ours) > count else next(wanted, None)
+        theirs = theirs.slice(count) if len(theirs) > count else next(there, None)
+    return ours is None and theirs is None
+
+
+def _parts(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the parts of a stream that have rows."""
+    return (part for part in rows if len(part))
 
 
 def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
