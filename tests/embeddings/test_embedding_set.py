@@ -119,7 +119,7 @@ def test_string_array() -> None:
     assert list(strings) == ["ape", "", "日本", "bee"] and strings[2] == "日本" and strings[-1] == "bee"
     assert list(strings[1:3]) == ["", "日本"] and list(strings[np.array([3, 0])]) == ["bee", "ape"]
     assert strings.find(["bee", "cow", "ape"]).tolist() == [3, -1, 0]
-    assert StringArray.of(["a", "b", "a", "b"]).duplicates() == ["a", "b"]
+    assert StringArray.of(["a", "b", "a", "b"]).duplicates == ["a", "b"]
     assert strings == StringArray.of(iter(["ape", "", "日本", "bee"])) and strings != StringArray.of(["ape"])
     assert len(StringArray.of([])) == 0
     with pytest.raises(IndexError):

@@ -105,7 +105,7 @@ def _folders(folder: Path, *names: str) -> list[Path]:
 
 def _used(found: EmbeddingSet) -> None:
     """Touch all that a command may ask of a set."""
-    list(found.ids), found.ids.duplicates(), found.ids.find(["Zoë 01"]), repr(found)
+    list(found.ids), found.ids.duplicates, found.ids.find(["Zoë 01"]), repr(found)
     found[[0, -1] if len(found) else []]
     if found.class_names is not None and found.labels is not None:
         found.class_names[found.labels].classes()

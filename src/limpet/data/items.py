@@ -73,6 +73,6 @@ def refuse_repeated(what: str, names: StringArray, expected: str) -> None:
     Raises:
         DataError: There are some.
     """
-    repeated = names.duplicates()
+    repeated = names.duplicates
     if repeated:
         raise DataError(f"{what.capitalize()} occur more than once: {shown(repeated)}.", expected=expected)

@@ -346,7 +346,7 @@ def check(embeddings: EmbeddingSet) -> None:
     """Refuse a set that breaks one of the promises of `EmbeddingSet`, naming the offending ids."""
     check_form(embeddings)
     _check_values(embeddings)
-    duplicates = embeddings.ids.duplicates()
+    duplicates = embeddings.ids.duplicates
     if duplicates:
         raise DataError(
             f"{len(duplicates)} ids occur more than once: {shown(duplicates)}.",
@@ -452,8 +452,8 @@ def _check_labels(embeddings: EmbeddingSet) -> None:
         raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (items,)")
     if names is None:
         return
-    if names.duplicates():
-        raise DataError(f"Class names occur twice: {shown(names.duplicates())}.", expected="one name per class")
+    if names.duplicates:
+        raise DataError(f"Class names occur twice: {shown(names.duplicates)}.", expected="one name per class")
     if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
         raise DataError(
             f"Labels run from {labels.min()} to {labels.max()}, with {len(names)} class names.",

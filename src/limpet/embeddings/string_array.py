@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -165,8 +166,9 @@ class StringArray(Sequence[str]):
         places[order.to_numpy()] = np.arange(len(order))
         return places[encoded.indices.to_numpy()], StringArray.from_arrow(encoded.dictionary.take(order))
 
+    @cached_property
     def duplicates(self) -> list[str]:
-        """Return the strings that occur more than once, in order of first appearance."""
+        """The strings that occur more than once, in order of first appearance."""
         import pyarrow.compute as pc
 
         strings = self.arrow()

@@ -71,7 +71,7 @@ class SqliteDatabase:
     dialect = SQLITE
 
     def __init__(self, path: Path | str, disk: Disk, advice: Advice = OF_GALLERIES) -> None:
-        self.path, self.disk, self.advice = path, disk, advice
+        self.path, self.disk, self.advice, self._file = path, disk, advice, Path(path)
         self._in_ram = path == ":memory:"
         self._idle: list[sqlite3.Connection] = []
         self._used: set[sqlite3.Connection] = set()
@@ -86,7 +86,7 @@ class SqliteDatabase:
     @property
     def read_only(self) -> bool:
         """Whether this process may not write to the folder of the file."""
-        return not self._in_ram and not _writable(Path(self.path))
+        return not self._in_ram and not _writable(self._file)
 
     def must_be_writable(self) -> None:
         """Refuse to write where this process may only read.
@@ -96,7 +96,7 @@ class SqliteDatabase:
         """
         if self.read_only:
             raise LastingStoreError(
-                f"'{Path(self.path).parent}' is read-only for this process.",
+                f"'{self._file.parent}' is read-only for this process.",
                 expected="a folder that it may write to; reading needs no such right",
                 to_do="mount it for writing, change its rights, or copy it.",
                 intact="It is intact.",
@@ -135,9 +135,9 @@ class SqliteDatabase:
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
         """Refuse what was read from a file that changed meanwhile, where no lock tells who writes to it."""
-        before = None if self._in_ram else _unshared(Path(self.path))
+        before = None if self._in_ram else _unshared(self._file)
         yield
-        if before is not None and _unshared(Path(self.path)) != before:
+        if before is not None and _unshared(self._file) != before:
             raise StoreError(
                 f"'{self.path}' changed while it was read without locks, from a folder that is read-only here.",
                 expected="a database that nobody writes to, or one whose writer has it open",
@@ -176,11 +176,11 @@ class SqliteDatabase:
                 to_do="start processes with multiprocessing's 'spawn', or fork while nothing is written.",
             )
         if self.read_only:
-            return connect_read_only(Path(self.path))
+            return connect_read_only(self._file)
         if not self._in_ram:
-            _refuse_special(Path(self.path))
-            refuse_full_disk(Path(self.path), ROOM)
-            _refuse_shared(Path(self.path), self.advice)
+            _refuse_special(self._file)
+            refuse_full_disk(self._file, ROOM)
+            _refuse_shared(self._file, self.advice)
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
             [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -245,7 +245,7 @@ class SqliteDatabase:
         """
         self.must_be_writable()
         if not self._in_ram:
-            refuse_full_disk(Path(self.path), ROOM)
+            refuse_full_disk(self._file, ROOM)
         with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
             self._must_be_durable()
             yield
@@ -253,7 +253,7 @@ class SqliteDatabase:
                 self.disk.reached("database.commit")
             self.execute("COMMIT")
             if not self._in_ram:
-                self.disk.database_synced(Path(self.path))
+                self.disk.database_synced(self._file)
 
     def _must_be_durable(self) -> None:
         [(mode,)], [(synced,)] = self.execute("PRAGMA journal_mode"), self.execute("PRAGMA synchronous")
@@ -315,7 +315,7 @@ class SqliteDatabase:
         Raises:
             LockedError: Another process was in it for longer.
         """
-        return WriterLock(self, f"{Path(self.path).name}.lock", kept).held(who, timeout)
+        return WriterLock(self, f"{self._file.name}.lock", kept).held(who, timeout)
 
     @contextmanager
     def _begun(self, *begin: str) -> Iterator[None]:

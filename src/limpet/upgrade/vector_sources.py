@@ -118,7 +118,7 @@ def _check_file(file: str, embeddings: EmbeddingSet, fingerprint: str, space: Sp
 
 
 def _refuse_repeated(files: Sequence[str], index: IdIndex) -> None:
-    repeated = StringArray.from_arrow(index.ids).duplicates()
+    repeated = StringArray.from_arrow(index.ids).duplicates
     if repeated:
         parts = [part for part, _, _ in index.by_part(np.flatnonzero(np.array(index.ids) == repeated[0]))]
         raise DataError(

@@ -33,7 +33,7 @@ def rows_named(names: Sequence[str], embeddings: EmbeddingSet) -> NDArray[np.int
     if len(absent):
         wanted, short = short_names(StringArray.of(names)[absent]), short_names(embeddings.ids)
         rows[absent] = short.find(wanted)
-        ambiguous = StringArray.of(short.duplicates()).find(wanted[rows[absent] >= 0]) >= 0
+        ambiguous = StringArray.of(short.duplicates).find(wanted[rows[absent] >= 0]) >= 0
         if ambiguous.any():
             name = wanted[rows[absent] >= 0][int(np.flatnonzero(ambiguous)[0])]
             alike = embeddings.ids[np.flatnonzero(pc.equal(short.arrow(), name).to_numpy(zero_copy_only=False))]
