@@ -4,7 +4,8 @@ As in `crash.attached`: an operator's process takes steps, two processes of the 
 log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
 Among the steps are declarations, swaps and rollbacks with and without one, in any order. The applications ask `current`
 before every write, and once more after it, and repeat the write where the answer changed. They delete a row
-`everywhere`, or, if it was there when all was compared, by chance only where it is to be written. A watcher reads,
+`everywhere`, or, if it was there when all was compared, by chance only where it is to be written. They rest between
+writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer. A watcher reads,
 again and again, the whole collection that `current` names: each row has the vector that the model of that collection
 makes of its text. After every few kills the applications stop, passes are made, and both collections are compared with
 what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds exactly that.
@@ -36,8 +37,8 @@ from limpet.errors import GalleryError, LimpetError
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 25, 8
 PAUSE, BURST, REST = 0.05, 20, 5.0
-"""Seconds between two things that an application does, so many of them in a row, and seconds between two such rows: a
-swap or a declaration needs a comparison that finds nothing to do."""
+"""Seconds between two things that an application does, so many of them in a row, and seconds of rest between two such
+rows: a swap or a declaration needs a comparison that finds nothing to do."""
 PATIENCE = 300.0
 VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
@@ -84,9 +85,15 @@ def application(place: str, service_url: str, url: str, log: Path, first: int, s
                 stopping = False
                 client = patiently(lambda: it.Client(service_url), it.ERRORS)
             done += 1
-            until = time.monotonic() + (REST if done % BURST == 0 else PAUSE)
-            while time.monotonic() < until and not stop.is_set():  # killed in its wait(), it would stay locked
-                time.sleep(PAUSE)
+            rests, now = done % BURST == 0, time.monotonic()
+            time.sleep(PAUSE)
+            while rests and time.monotonic() < now + REST and not (stop.is_set() or declaring(log).exists()):
+                time.sleep(PAUSE)  # killed in the wait() of an event, it would stay locked
+
+
+def declaring(log: Path) -> Path:
+    """Return the file that is there while a declaration is about to be written into the ledger."""
+    return log.with_name("declaring")
 
 
 def first_of(url: str) -> str:
@@ -127,9 +134,11 @@ def source(it: CollectionAttachment, side: ModelSide) -> Any:
 
 def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
     """Take random steps that are possible, for ever; the last one only goes on to the end."""
+    draw, passing = random.Random(seed), place_of(place).ERRORS
+    declaring(log).unlink(missing_ok=True)  # of one that was killed
+    declare_late(declaring(log), draw)
     if bug is not None:
         BUGS[bug]()
-    draw, passing = random.Random(seed), place_of(place).ERRORS
     while True:
         try:
             with start(url, old=OLD, new=NEW) as it:
@@ -138,6 +147,20 @@ def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | 
                 return
         except passing + (LimpetError,):  # noqa: RUF005
             time.sleep(0.05)  # what is not possible yet, and servers that die
+
+
+def declare_late(sign: Path, draw: random.Random) -> None:
+    """Give applications time to write between the last comparison and a declaration, which takes milliseconds."""
+    whole = CollectionAttachment._turned
+
+    def late(self: CollectionAttachment, event: Any) -> None:
+        if "writes" in event:
+            sign.touch()
+            time.sleep(draw.choice([0, 0.1, 0.3]))
+            sign.unlink(missing_ok=True)
+        whole(self, event)
+
+    CollectionAttachment._turned = late  # type: ignore[method-assign]
 
 
 def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool = False) -> bool:
