@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 
+from crash.attached import lost
 from crash.bugs import shown_by
 from crash.disk import Arm, TrialDisk
 from crash.log import TrialLog, lines_of
@@ -131,3 +134,17 @@ def test_the_twin_knows_the_index_that_came_to_light_after_a_batch() -> None:
     twin.feed(["begin", {"kind": "upsert", "items": [["a", 2, ["g1"]]], "contents": 2}])
     twin.feed(["ghost"])
     assert (twin.sequence, twin.events[-2:], twin.items["a"].version) == (5, ["backfill", "index"], 2)
+
+
+@pytest.mark.parametrize(("error", "closed", "over"), [
+    (psycopg.OperationalError("server closed the connection"), False, True),
+    (psycopg.errors.DeadlockDetected("deadlock detected"), False, True),
+    (psycopg.errors.LockNotAvailable("canceling statement due to lock timeout"), False, False),
+    (psycopg.InternalError("received 2 results from command 'COMMIT'"), True, True),
+    (psycopg.InternalError("tuple concurrently updated"), False, False),
+    (KeyError("row"), False, False),
+])  # fmt: skip
+def test_an_application_repeats_what_a_lost_session_interrupted_and_nothing_else(
+    error: Exception, closed: bool, over: bool
+) -> None:
+    assert lost(error, SimpleNamespace(closed=closed)) is over

@@ -35,6 +35,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -94,14 +95,35 @@ def application(url: str, log: Path, first: int, seed: int, pause: float) -> Non
                     connection = psycopg.connect(url, autocommit=True, connect_timeout=PATIENCE)
                 act(connection, draw, own, told, first)
                 time.sleep(pause)
-            except psycopg.OperationalError as error:  # a server that died
-                if isinstance(error, psycopg.errors.LockNotAvailable):
+            except BaseException as error:
+                if not lost(error, connection):
+                    lines = {"error": repr(error), "at": traceback.format_exc()[-1000:], "beside": sessions(url)}
+                    told.write(json.dumps(lines) + "\n")
                     raise
                 connection = None
                 time.sleep(0.02)
-            except BaseException as error:
-                told.write(json.dumps({"error": repr(error)}) + "\n")
-                raise
+
+
+def lost(error: BaseException, connection: Any) -> bool:
+    """Return whether the server died, or ended the session, or the transaction for a deadlock.
+
+    A session that is ended within COMMIT may answer twice, which psycopg calls an internal error.
+    """
+    if isinstance(error, psycopg.InternalError):
+        return bool(connection.closed)
+    return isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.LockNotAvailable)
+
+
+def sessions(url: str) -> list[str]:
+    """Return what every session of the database does, or did last."""
+    shown = (
+        "SELECT concat_ws(' ', pid, state, xact_start, query) FROM pg_stat_activity WHERE datname = current_database()"
+    )
+    try:
+        with psycopg.connect(url) as connection:
+            return [line for (line,) in connection.execute(shown).fetchall()]
+    except psycopg.Error as error:
+        return [repr(error)]
 
 
 def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
@@ -662,7 +684,9 @@ class Round:
             self.start(name)
         for name, process in list(self.processes.items()):
             if not process.is_alive():
-                self.tally.violations.append(f"{name} ended by itself, with {process.exitcode}")
+                told = [] if name == "operator" else self.logs()[int(name)].read_text().splitlines()
+                why = "".join(f": {line}" for line in told[-1:] if '"error"' in line)
+                self.tally.violations.append(f"{name} ended by itself, with {process.exitcode}{why}")
                 self.start(name)
 
     def restore(self) -> None:

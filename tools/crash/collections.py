@@ -5,10 +5,11 @@ log what they are about to write and what was acknowledged, and SIGKILL ends the
 Among the steps are declarations, swaps and rollbacks with and without one, in any order. The applications ask `current`
 before every write, and once more after it, and repeat the write where the answer changed. They delete a row
 `everywhere`, or, if it was there when all was compared, by chance only where it is to be written. They rest between
-writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer. A watcher reads,
-again and again, the whole collection that `current` names: each row has the vector that the model of that collection
-makes of its text. After every few kills the applications stop, passes are made, and both collections are compared with
-what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds exactly that.
+writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer. A
+watcher reads, again and again, the whole collection that `current` names: each row has the vector that the model of
+that collection makes of its text. After every few kills the applications stop, passes are made, and both collections
+are compared with what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds
+exactly that.
 
 The servers are those of `crash.milvus` and `crash.chroma`. `crash.qdrant` does the same in folders of Qdrant, with the
 steps and the planted bugs of this file.
