@@ -192,7 +192,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         assert one.code == 2 and words in one.said and installing(*extra.split(",")) in one.said, (words, one)
     assert not (tmp_path / "no").exists()
     adapted = done[works.index(next(one for one in works if one[0] == "adapt" and "--old" in one))]
-    assert "for want of an extra: residual_mlp, heads; pip install '.[train]'" in adapted.said
+    assert "Not compared: residual_mlp, heads. They require an extra: pip install '.[train]'" in adapted.said
     assert json.loads((report / "results.json").read_text())["versions"].keys() >= {"python", "numpy"}
 
 

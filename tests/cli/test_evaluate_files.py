@@ -135,6 +135,7 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ("text.npz", "'text.npz' is a text file. Expected: embeddings: what `limpet embed` wrote, or a .npz"),
         ("nothing.npz", "'nothing.npz' is empty. Expected: embeddings"),
         ("missing.npz", "There is no 'missing.npz'"),
+        ("items.parquet?id=sku", "Next: write it as a URL, 'parquet:items.parquet?id=sku'"),
         ("empty", "The folder 'empty' holds nothing. Expected: embeddings.safetensors"),
         ("old.npz", "the same model"),
     ],

@@ -128,7 +128,7 @@ def test_nothing_but_failures_is_a_page_too(make_adapt: Make) -> None:
 def test_without_labels_every_number_is_called_agreement(make_adapt: Make, page: str) -> None:
     unlabelled = render_adapt_report(make_adapt(labelled=False))
     text = Page(unlabelled).text
-    assert "Provisional: there are neither labels nor judged queries, so nobody can say which results are right" in text
+    assert "Provisional: without labels or judged queries, nobody can say which results are right" in text
     assert "without labels." in text and "unseen classes" not in text
     for wrong in ("the swap pays at once", "means that the candidate helps"):
         assert wrong not in text and wrong in Page(page).text

@@ -6,6 +6,7 @@ from limpet.cli.console import as_json, console, print_error, print_json, print_
 from limpet.cli.parameters import as_typed
 from limpet.methods import METHODS, describe
 from limpet.methods.descriptions import Description
+from limpet.support.extras import installed, installing
 
 
 def methods(method: str | None = None) -> int:
@@ -65,6 +66,8 @@ def check(method: str) -> int:
         console.print(f"Next: change what is named, and type limpet methods check {method} again.")
     else:
         console.print(f"{method} keeps all {promises} promises ({len(checks)} checks).")
+    if not installed("triplet"):
+        console.print(f"Not checked: classifiers with a triplet term. They require {installing('triplet')}.")
     if as_json():
         print_json(
             {

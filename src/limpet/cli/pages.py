@@ -50,4 +50,6 @@ def page_line(asked: str | None, page: Path | None, label: str = "report") -> st
     start = f"\n{label:<9}"
     if page is not None:
         return f"{start}{page}  (open it in a browser)"
-    return "" if asked == "none" else f"{start}not written, for want of Jinja2: {EXTRA}, then the same command again"
+    if asked == "none":
+        return ""
+    return f"{start}not written: Jinja2 is not installed. Run {EXTRA} in the checkout of limpet and repeat the command"

@@ -76,8 +76,13 @@ def load_embeddings(
         return embeddings_of(source, fingerprint=made_by, similarity=similarity, unusable=unusable)
     path = model_folder(Path(place))
     if not path.exists():
+        name, mark, options = str(place).partition("?")
         raise ConfigError(
-            f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`limpet embed` writes one."
+            f"There is no '{path}'.",
+            expected="a folder or file of embeddings",
+            to_do=f"write it as a URL, 'parquet:{name}?{options}'."
+            if mark and name.endswith(".parquet")
+            else "check the path; `limpet embed` writes embeddings of texts and images.",
         )
     path = _part_of(path, parts) if path.is_dir() else path
     if path.suffix in IMPORTED or path.is_dir():

@@ -43,7 +43,7 @@ def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
             raise DataError(f"The {side} is empty.", expected="at least one item")
     if query.space != gallery.space:
         raise SpaceMismatchError(
-            f"Queries are on the {query.space}, the gallery on the {gallery.space}.",
+            f"Queries cannot search this gallery: they are on the {query.space}, the gallery on the {gallery.space}.",
             expected="one space for both",
             to_do=_way_into_one_space(query.space, gallery.space),
         )
@@ -54,14 +54,15 @@ def _way_into_one_space(query: Space, gallery: Space) -> str:
     trained = f"`limpet train --old RELEASE --dim {gallery.dim}`"
     if query.pads(gallery):
         return (
-            "if the new model was trained over the old one with more dimensions, let old embeddings count as padded "
-            "with zeros: --pad-old, or in Python old.padded(new.space); else link the two frozen models by a map, "
-            f"`limpet adapt --old A --new B`, and evaluate with --adapter; or train the new model again, {trained}."
+            "fit an adapter between the two models, `limpet adapt --old OLD --new NEW --out DIR`, then repeat this "
+            "command with --link DIR/adapter. If the new model was trained over the old one with more dimensions, pad "
+            "old vectors with zeros: --pad-old, or in Python old.padded(new.space). Or retrain the new model: "
+            f"{trained}."
         )
     if not (query.lengths_count or gallery.lengths_count):
         return (
-            "link the two frozen models by a map, `limpet adapt --old A --new B`, and evaluate with --adapter; or "
-            f"train the new model with the dimension of the old one, {trained}."
+            "fit an adapter between the two models, `limpet adapt --old OLD --new NEW --out DIR`, then repeat this "
+            f"command with --link DIR/adapter. Or train the new model with the dimension of the old one: {trained}."
         )
     return (
         "search with a model of the gallery's space: train the new model with the space and dimension of the old one, "

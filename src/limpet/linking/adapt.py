@@ -225,7 +225,7 @@ def left_out(labelled: bool) -> tuple[str, ...]:
     if labelled and not installed("train"):
         absent.setdefault("train", []).append("heads")
     return tuple(
-        f"Not compared, for want of an extra: {', '.join(names)}; {installing(extra)} compares them too."
+        f"Not compared: {', '.join(names)}. They require an extra: {installing(extra)} in the checkout of limpet."
         for extra, names in absent.items()
     )
 

@@ -85,8 +85,7 @@ def _preferred(head: Measured, adapter: Measured | None, comparison: Comparison)
 
 _PASS: dict[Direction, str] = {
     "new_to_old": "pass the new model's queries through it: they then search the old gallery as it is.",
-    "old_to_new": "pass the old gallery through it: the new model's queries then search that, and nothing is embedded "
-    "anew.",
+    "old_to_new": "pass the old gallery through it: the new model's queries then search that; nothing is re-embedded.",
 }
 _THEN: Mapping[Direction | None, str] = {
     None: ": they then search the old gallery as it is.",
@@ -97,9 +96,9 @@ _LOOK = (
     "the items of a few ids by eye."
 )
 _AGREEMENT = (
-    "All of this is provisional: without labels or judged queries (--relevant) it is agreement with re-embedding, not "
-    "correctness, of documents that ask for each other: how many of the first ten items are also among the first ten "
-    "that re-embedding finds."
+    "All of this is provisional. Without labels or judged queries (--relevant), limpet measures agreement with "
+    "re-embedding, not correctness: how many of the first ten items are also among the first ten after re-embedding. "
+    "Items of the index serve as queries."
 )
 
 
@@ -250,16 +249,16 @@ class Words:
     def _on_unseen(self, one: Measured) -> str:
         unseen = one.unseen
         if self.comparison.judged is not None:
-            return "Classes that nothing was learnt from were not set aside: the judged queries are what is measured."
+            return "No unseen classes were set aside: the judged queries are measured."
         if unseen is None:
             return (
-                "What is lost on classes that nothing was learnt from was not measured: none was set aside. "
-                "That takes labels, at least four classes, and a share of unseen classes above 0 (--unseen-share)."
+                "The loss on unseen classes was not measured: none was set aside. It requires labels, at least four "
+                "classes, and a share of unseen classes above 0 (--unseen-share)."
             )
         change, classes = 100 * (unseen.cross - unseen.self_old), self.comparison.unseen_classes
         return (
-            f"On the {unseen.queries:,} queries of {classes:,} {'class' if classes == 1 else 'classes'} that nothing "
-            f"was learnt from, '{one.name}' reaches {self._quality(unseen.cross)}, the old model {unseen.self_old:.3f} "
+            f"On the {unseen.queries:,} queries of {classes:,} unseen {'class' if classes == 1 else 'classes'}, "
+            f"'{one.name}' reaches {self._quality(unseen.cross)}, the old model {unseen.self_old:.3f} "
             f"and re-embedding {unseen.self_new:.3f}: there {abs(change):.1f} {self._unit} are "
             f"{'lost' if change < 0 else 'gained'}."
         )

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from limpet.linking.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
-    "Provisional: there are neither labels nor judged queries, so nobody can say which results are right. Every number "
-    "here is agreement with re-embedding, not correctness, and of documents that ask for each other, not of real "
-    "queries; a few judged ones (--relevant) tell more."
+    "Provisional: without labels or judged queries, nobody can say which results are right. Every number here is "
+    "agreement with re-embedding, not correctness, and items of the index serve as queries. A few judged queries "
+    "(--relevant) tell more."
 )
 
 
@@ -106,9 +106,9 @@ def two_stage_finding(results: AdaptResults) -> str:
     return (
         f"Without any fit, two-stage search reaches {metric_name(results.protocol.metric)} {score(found.cross.mean)} "
         f"({more} {compared}){_caveat(results)}: old queries find {found.candidates:,} candidates, and the new model "
-        f"scores them again. It needs the items where it searches: a query encodes {found.candidates:,} of them at "
-        f"first; over these {found.queries:,} queries that was {found.encoded_per_query:.1f} each, "
-        f"{percent(found.encoded)} of the items in all, since what is encoded is kept."
+        f"scores them again. It needs the items at search time and keeps what it encodes: the first query encodes "
+        f"{found.candidates:,} items; {found.queries:,} queries encoded {found.encoded_per_query:.1f} each on average, "
+        f"{percent(found.encoded)} of all items."
     )
 
 
@@ -131,7 +131,7 @@ def two_stage_rows(results: AdaptResults) -> Table | None:
     ]  # fmt: skip
 
 
-_GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "classes that nothing was learnt from"}
+_GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "unseen classes"}
 
 
 def adapt_table(results: AdaptResults) -> Table:

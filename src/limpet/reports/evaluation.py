@@ -332,14 +332,14 @@ def _mapped_notes(record: Evaluation) -> list[str]:
         return []
     sides = {"query": "the new queries", "gallery": "the old gallery"}
     notes = [
-        "In the cross-test a map links two frozen models. It was applied to "
-        f"{listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap."
+        "The cross-test uses a map between two frozen models. It was applied to "
+        f"{listed([words for side, words in sides.items() if side in mapped])}: your application must do the same."
     ]
     if "query" in mapped:
         notes.append(
-            "The upgrade curve was not measured: while the gallery is re-embedded, mapped queries search its old part "
-            "and the new queries themselves its new part. The scores of the two are not on one scale, and their "
-            "results need a rank merge. A map of the old gallery (direction old_to_new) keeps all in one space."
+            "The upgrade curve was not measured: during the backfill, mapped queries search old vectors, and unmapped "
+            "queries search new ones. Scores of the two are not comparable, and their results need a rank merge. A map "
+            "of the old gallery (direction old_to_new) keeps all vectors in one space."
         )
     return notes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 INDEPENDENT = (
-    "of images by `limpet train --method independent`, of texts by `limpet fine-tune --method independent`; of a "
-    "head over a frozen model it is that model itself"
+    "for images by `limpet train --method independent`, for texts by `limpet fine-tune --method independent`; for a "
+    "head over a frozen model, that model itself"
 )
 """How an independent model is made, for messages."""
 

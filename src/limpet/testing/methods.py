@@ -25,6 +25,7 @@ from limpet.geometry import SPACES, Space
 from limpet.methods import METHODS, build_method
 from limpet.methods.base import Batch, CompatibilityMethod, NoClassifier, OldModel, Read, Step
 from limpet.models.heads import HEADS, build_head
+from limpet.support.extras import installed
 from limpet.testing.contract import AtLineError, Check, Contract, line_note, refused
 from limpet.testing.samples import World, make_step, make_world
 from limpet.training.run_state import Checkpoint, load_checkpoint, save_checkpoint
@@ -405,7 +406,7 @@ def old_embeddings_of_the_training_set_are_asked_for_where_they_are_read(name: s
     assert not (same and "old_embeddings" in declared(name)), "it reads none: leave 'old_embeddings' out of reads"
 
 
-@CONTRACT.promise(kind=sorted(HEADS), triplet=(0.0, 1.0))
+@CONTRACT.promise(kind=sorted(HEADS), triplet=(0.0, 1.0) if installed("triplet") else (0.0,))
 def every_classifier_of_its_space_will_do(name: str, space: Space, kind: str, triplet: float) -> None:
     """The classifier is chosen apart from the method: ask it by step.head.loss and step.head.logits alone."""
     if space.name not in HEADS[kind].spaces:

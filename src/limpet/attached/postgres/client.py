@@ -34,11 +34,11 @@ def client_queries(entry: TableEntry) -> dict[str, str]:
     relation = f"{table.schema}.{table.name}" if plain else table.identifier
     served = f"{SCHEMA}.model_of({literal(relation)}, {literal(table.vector.name)})"
     order = f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(table.vector.name)} {sign} …"
-    wrong = "if it was another, embed it again and repeat"
+    wrong = "if it is not the model of your query, embed the query again and repeat"
     if record.shared:
-        wrong = "one of the other model finds all rows, too"
+        wrong = "a query of the other model finds all rows, too"
     queries = {
-        f"to know in the very statement that searches which model the query is to be of; {wrong}": order,
+        f"to read the active model in the same statement as the search; {wrong}": order,
         **_by_index(entry, table.identifier, quoted(table.vector.name), sign),
     }
     if record.old.dim != record.new.dim:  # only one of the two fits into the column

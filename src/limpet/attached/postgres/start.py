@@ -143,18 +143,19 @@ class Preparation:
     def notes(self) -> tuple[str, ...]:
         """What to know before."""
         notes = [] if self.aside else [
-            "SELECT * shows three columns more from now on, so a statement that was prepared with it fails once in "
-            "every session. A vector that a statement copies from another row counts as of the model that the "
+            "SELECT * returns three more columns from now on; a prepared SELECT * fails once in every session. "
+            "A vector that a statement copies from another row counts as of the model that the "
             "application writes with.",
         ] if self.shared else [
-            "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
-            "session; and after finish the vectors are the table's last column, which INSERT without a "
-            "list of columns would take for another: name columns.",
+            "SELECT * returns two more columns from now on; a prepared SELECT * fails once in every session. After "
+            "finish, the vectors are the table's last column. Name the columns in SELECT and INSERT.",
         ]  # fmt: skip
         old, new = self.record.old, self.record.new
         if old.dim != new.dim:
-            notes.append(f"Vectors of {old.dim} numbers become such of {new.dim}: queries and writes of the old model "
-                         "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
+            notes.append(
+                f"The new model has {new.dim} dimensions, the old one {old.dim}. After a swap, queries and writes with "
+                "the old model fail: your application must change its model at that moment."
+            )
         if self.record.new_type.partition("(")[0] != self.table.kind:
             where = "the table of new vectors" if self.aside else f"the column {self.table.vector.name}, after a swap,"
             notes.append(
