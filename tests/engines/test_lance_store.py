@@ -271,6 +271,15 @@ def test_a_remainder_that_is_not_announced_any_more_goes_with_tidying(store: Lan
     assert sorted(path.name.split("-")[0] for path in folder.glob("*.lance")) == [G1, G2, G3]
 
 
+def test_a_search_reads_few_rows_that_left_a_remainder(store: LanceStore) -> None:
+    for first in range(19):
+        commit(store, filled(store, names(1, first)))
+        left = store._tables.reader(places_of(store).remainders[PAIRS[0]])
+        stored = sum(piece.physical_rows for piece in left.get_fragments())
+        assert left.count_rows() == 19 - first and stored <= 2 * left.count_rows()
+        assert found(store, G1, [G2]) == names(19 - first, first + 1)
+
+
 # What an interrupted writer leaves
 
 

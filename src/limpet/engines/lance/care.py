@@ -25,7 +25,11 @@ INDEX_PARTS = 4
 """How many parts beside its first one an approximate index may have before they are made one."""
 
 _ALL = 2**31  # versions, more than there are
-_HALF_REMOVED = 0.5  # share of removed rows from which on a commit writes a piece again without them
+_REMOVED = 0.45
+"""Share of removed rows above which a commit writes a piece again without them: searches read them, too.
+
+A backfill that removes all rows of a remainder writes about as many rows again as there were.
+"""
 
 
 def index_vectors(table: Table) -> None:
@@ -42,16 +46,18 @@ def merge(table: Table) -> None:
     _cover(table, {index.name for index in table.describe_indices()}, 0)
 
 
-def merge_pieces(table: Table) -> bool:
-    """Merge small pieces where more have gathered than `PIECES` allows, and say whether that was so."""
+def merge_pieces(table: Table) -> None:
+    """Merge small pieces where more have gathered than `PIECES` allows; write pieces again that lost many rows."""
     before = table.version
     for rows, most in PIECES.items():
         if sum(piece.physical_rows < rows for piece in table.get_fragments()) > most:
-            table.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=_HALF_REMOVED)
-    if table.version == before:
-        return False
-    _cover(table, {VECTOR_INDEX}, max(INDEX_LAG, INDEX_LAG_SHARE * table.count_rows()))
-    return True
+            table.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=_REMOVED)
+    pieces = ((piece.physical_rows, piece.num_deletions) for piece in table.get_fragments())
+    emptied = [rows for rows, removed in pieces if removed > _REMOVED * rows]
+    if emptied:
+        table.optimize.compact_files(target_rows_per_fragment=max(emptied), materialize_deletions_threshold=_REMOVED)
+    if table.version != before:
+        _cover(table, {VECTOR_INDEX}, max(INDEX_LAG, INDEX_LAG_SHARE * table.count_rows()))
 
 
 def _cover(table: Table, names: Collection[str], lag: float) -> None:
