@@ -15,7 +15,8 @@ Vectors have 128 numbers and are at hand: no model takes time. Bare is:
   syncing (Lance) and without reading back;
 - of a backfill of Lance: one append for each batch;
 - of a query: NumPy's product with `argpartition`, `nearest` of Lance, or one SELECT, all without an index;
-- of a query of a half-backfilled gallery: the same query when all items are backfilled.
+- of a query of a half-backfilled gallery: the same query when all items are backfilled;
+- of metrics of 512 queries: the product of their vectors with the gallery.
 
 The exit code is 1 if a row got worse than in the record. `--record` writes ratios.json and ratios.md.
 """
@@ -45,6 +46,7 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
+from ratios_metrics import EASY, HARD, multiplying, ranking
 
 RESULTS = Path(__file__).parent / "results"
 CHECKOUT = Path(__file__).parents[1]
@@ -339,6 +341,11 @@ ROWS = (
     Row("query, PostgreSQL", 20_000, querying("postgresql"), postgres_query, 1.3),
     Row("query, half backfilled, memory", 20_000, querying("memory", 0.5), querying("memory", 1.0), 1.3),
     Row("query, half backfilled, Lance", 20_000, querying("lance", 0.5), querying("lance", 1.0), 1.3),
+    Row("metrics, easy, 50 relevant", 50_000, ranking(50, EASY), multiplying(50, EASY), 1.5),
+    Row("metrics, hard, 50 relevant", 50_000, ranking(50, HARD), multiplying(50, HARD), 1.5),
+    Row("metrics, hard, 5 relevant", 50_000, ranking(5, HARD), multiplying(5, HARD), 1.5),
+    Row("metrics, hard, Zipf class sizes", 50_000, ranking(None, HARD), multiplying(None, HARD), 1.5),
+    Row("metrics, hard, 2,500 relevant", 50_000, ranking(2500, HARD), multiplying(2500, HARD), 2.0),
 )
 
 

@@ -1,0 +1,74 @@
+"""What `ratios.py` times of metrics: rankings of 512 queries beside the bare product of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.geometry import Hypersphere
+
+DIM, QUERIES, TILE = 128, 512, 16_384
+NAMES = ("map", "recall@1", "map@r")
+EASY, HARD = 1.0, 2.3  # noise: at most 1 %, or more than half of the scores exceed a query's lowest relevant one
+
+Prepare = Callable[[Any, int], Callable[[], object]]
+
+
+@cache
+def sides(size: int, relevant: int | None, noise: float) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return queries and a gallery in clusters.
+
+    Args:
+        size: Items of the gallery.
+        relevant: Items of every class; None for classes of sizes by Zipf's law, a fiftieth as many as items.
+        noise: Standard deviation of items around the centre of their class, relative to that of centres.
+    """
+    rng = np.random.default_rng(0)
+    if relevant is None:
+        shares = 1 / np.arange(1, size // 50 + 1)
+        labels = rng.choice(len(shares), size, p=shares / shares.sum())
+    else:
+        labels = np.arange(size) % max(1, size // relevant)
+    centres = rng.standard_normal((labels.max() + 1, DIM), dtype=np.float32)
+    asked = rng.choice(labels, QUERIES)
+
+    def drawn(classes: NDArray[np.int64]) -> EmbeddingSet:
+        made = centres[classes] + np.float32(noise) * rng.standard_normal((len(classes), DIM), dtype=np.float32)
+        made /= np.linalg.norm(made, axis=1, keepdims=True)
+        ids = StringArray.of(map(str, range(len(made))))
+        return EmbeddingSet(made, ids, "declared:benchmark", Hypersphere(DIM), labels=classes)
+
+    return drawn(asked), drawn(labels)
+
+
+def ranking(relevant: int | None, noise: float) -> Prepare:
+    """Measure mAP, recall and mAP@R of all queries."""
+
+    def prepare(_: Any, size: int) -> Callable[[], object]:
+        query, gallery = sides(size, relevant, noise)
+        return lambda: rank_metrics(query, gallery, NAMES)
+
+    return prepare
+
+
+def multiplying(relevant: int | None, noise: float) -> Prepare:
+    """Multiply all queries with the gallery, a tile at a time, and do nothing with the products."""
+
+    def prepare(_: Any, size: int) -> Callable[[], object]:
+        query, gallery = (one.vectors for one in sides(size, relevant, noise))
+
+        def multiply() -> None:
+            products = np.empty((QUERIES, TILE), np.float32)
+            for start in range(0, size, TILE):
+                part = gallery[start : start + TILE]
+                np.matmul(query, part.T, out=products[:, : len(part)])
+
+        return multiply
+
+    return prepare
