@@ -33,6 +33,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "wandb": ("wandb", "lightning"),
     "tsne": ("sklearn",),
     "umap": ("umap",),
+    "fast": ("numba",),
     "triplet": ("pytorch_metric_learning",),
 }
 """What is imported of each extra, by its name: the first extra that has a package is the one to install."""

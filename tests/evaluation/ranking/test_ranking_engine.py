@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
-from limpet.evaluation.ranking import counting, engine, scores, tiles
+from limpet.evaluation.ranking import compiled_counting, counting, engine, scores, tiles
 from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.geometry import Hypersphere, Lorentz, Space
@@ -39,7 +40,8 @@ def whole_numbers(rng: np.random.Generator, rows: int, columns: int) -> NDArray[
     return rng.integers(-2, 3, size=(rows, columns)).astype(np.float32)
 
 
-WAYS = [None, *counting.WAYS]
+COMPILED = "compiled"
+WAYS = [None, *counting.WAYS, COMPILED]
 DEVICES = [None, "cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -53,10 +55,18 @@ def tile_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Each way of counting alone, in parts smaller than a block of queries, and with so few bins that they are full."""
-    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=request.param))
+    count_by(request.param, monkeypatch)
     monkeypatch.setattr(counting, "PART_ROWS", 3)
     monkeypatch.setattr(counting, "BINS", 8)
+    monkeypatch.setattr(compiled_counting, "LEAST_BINS", 8)
+    monkeypatch.setattr(compiled_counting, "MOST_BINS", 16)
     return None if request.param is None else str(request.param)
+
+
+def count_by(way: str | None, patch: pytest.MonkeyPatch) -> None:
+    """Let the engine count in one way only."""
+    patch.setattr(engine, "compiles", lambda *_: way == COMPILED)
+    patch.setattr(engine, "Counter", partial(counting.Counter, way=way))
 
 
 @pytest.mark.parametrize("relevant_per_query", [1, 9, 40])
@@ -83,11 +93,65 @@ def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int, way: str
     query, gallery = whole_numbers(rng, 3, columns), whole_numbers(rng, size, columns)
     relevant = [np.flatnonzero(rng.random(size) < 0.5) for _ in query]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "Counter", partial(counting.Counter, way=way))
+        count_by(way, patch)
         patch.setattr(tiles, "TILE_ROWS", int(rng.integers(1, size + 1)))
         ranked = rank(query, gallery, RowLists.of(relevant))
     for i, row in enumerate(query @ gallery.T):
         assert counted(ranked, i) == slow_ranks(row, relevant[i])[0]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.4])
+@pytest.mark.parametrize("kind", ["random", "half", "repeated", "near"])
+def test_compiled_ranks_bit_for_bit_as_numpy(share: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few relevant items that are filtered, and many whose bins are counted, over several chunks and tiles."""
+    rng = np.random.default_rng(int(1000 * share))
+    gallery, query = (rng.normal(size=(rows, 24)).astype(np.float32) for rows in (5_000, 40))
+    if kind == "half":
+        gallery, query = gallery.astype(np.float16).astype(np.float32), query.astype(np.float16).astype(np.float32)
+    elif kind == "repeated":
+        gallery = gallery[rng.integers(0, 900, 5_000)]
+    elif kind == "near":
+        gallery = gallery[:1] + np.float32(3e-7) * gallery
+    relevant = RowLists.of([np.flatnonzero(rng.random(5_000) < share * rng.random()) for _ in query])
+    ignore = RowLists.of([rng.choice(5_000, 5, replace=False) for _ in query])
+    monkeypatch.setattr(tiles, "TILE_ROWS", 2_500)
+    found = []
+    for way in (None, COMPILED):
+        count_by(way, monkeypatch)
+        found.append(rank(query, gallery, relevant, ignore))
+    np.testing.assert_array_equal(found[0].ranks, found[1].ranks)
+    np.testing.assert_array_equal(found[0].tied, found[1].tied)
+
+
+def test_what_is_large_is_counted_by_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    relevant = np.full(512, 2_500)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    assert not counting.compiles(2_000, relevant)
+    assert counting.compiles(50_000, relevant)
+    assert not counting.compiles(10**9, np.array([5, counting.MOST_COMPILED + 1]))
+    monkeypatch.setattr(counting, "find_spec", lambda name: None)
+    assert not counting.compiles(50_000, relevant)
+
+
+def test_queries_of_one_class_are_scored_as_single_pairs_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the scores is so close to the middle of two numbers of float32 that two sums round apart."""
+    rng = np.random.default_rng(7)
+    gallery, query = rng.normal(size=(400, 64)).astype(np.float32), np.ones((60, 64), np.float32)
+    gallery[::4] = np.append([1, 2**-24], np.full(62, 2**-54))
+    query[::2] = rng.normal(size=(30, 64))
+    labels, wanted = rng.integers(0, 3, 400), rng.integers(0, 4, 60)
+    lists, ignore = RowLists.by_label(wanted, labels), RowLists.of([rng.choice(400, 3, replace=False) for _ in query])
+    found = []
+    for fewest in (1, 10**9):
+        monkeypatch.setattr(tiles, "_SHARED_PAIRS", fewest)
+        search = tiles.Search.of(query, gallery)
+        found.append(search.pairs(search.queries_at((0, 60)), lists, ignore))
+    assert len(found[0].hidden.shared) == 3 and not found[1].hidden.shared
+    np.testing.assert_array_equal(found[0].owner, found[1].owner)
+    np.testing.assert_array_equal(found[0].scores, found[1].scores)
+    np.testing.assert_array_equal(found[0].offsets, found[1].offsets)
+    every = [{*zip(*map(np.ndarray.tolist, one.hidden.pairs()), strict=True)} for one in found]
+    assert every[0] == every[1]
 
 
 @pytest.mark.parametrize("shift", [0.0, -1e6, 1e-30])
@@ -151,6 +215,7 @@ def test_the_cheapest_way_is_taken() -> None:
         return lambda *given: (taken.append(name), counted(*given))
 
     with pytest.MonkeyPatch.context() as patch:
+        count_by(None, patch)
         patch.setattr(counting, "WAYS", {name: spy(name, way) for name, way in counting.WAYS.items()})
         patch.setattr(tiles, "TILE_ROWS", 20_000)
         for items in ([19_000], range(0, 20_000, 400), range(19_900, 19_950)):

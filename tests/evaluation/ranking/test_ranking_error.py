@@ -49,7 +49,7 @@ def test_no_product_is_farther_from_its_score_than_the_bound(kind: object, dim: 
     block = search.queries_at((0, 40))
     pairs = search.pairs(block, RowLists.of([[]] * 40), RowLists.of([[]] * 40))
     scores = exact_scores(query, gallery).astype(np.float64)
-    for start, products in search.tiles(block, pairs):
+    for start, _, products in search.tiles(block, pairs):
         off = np.abs(products - scores[:, start : start + products.shape[1]])
         assert (off <= block.error[:, None]).all(), (off / block.error[:, None]).max()
 

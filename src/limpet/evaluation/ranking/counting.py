@@ -9,15 +9,18 @@ Written here because libraries that rank sort the whole gallery for every query.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.evaluation.ranking.tiles import QueryBlock, RelevantScores, Search
+from limpet.evaluation.ranking.vector_rows import Vectors
 
 _Scores = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -32,6 +35,8 @@ _CALL = 3_000.0
 _INSERT = 90.0
 _BINNED = 4.2
 _BIN = 2.0  # of those of a query, made once for all tiles
+LOADED = 1e9  # of what numba compiled
+MOST_COMPILED = 2**15 - 1  # relevant items of a query that `compiled_counting` can count
 
 
 class Counts(NamedTuple):
@@ -66,25 +71,18 @@ class Counter:
     def __post_init__(self) -> None:
         queries = len(self.block.vectors)
         starts = range(0, queries, PART_ROWS)
-        parts = (self.part(start, min(start + PART_ROWS, queries)) for start in starts)
+        bounds = ((start, min(start + PART_ROWS, queries)) for start in starts)
+        parts = (part_of(self.search, self.block, self.pairs, *some) for some in bounds)
         self.parts = [part for part in parts if len(part.values)]
 
-    def part(self, start: int, stop: int) -> QueryPart:
-        """Return some neighbouring queries of the block."""
-        own = slice(self.pairs.offsets[start], self.pairs.offsets[stop])
-        search, block = self.search, self.block  # a part that knew the counter would outlive its last use
-        return QueryPart(
-            rows=slice(start, stop),
-            owner=self.pairs.owner[own] - start,
-            values=self.pairs.scores[own],
-            offsets=self.pairs.offsets[start : stop + 1] - own.start,
-            error=block.error[start:stop],
-            gallery_size=len(search.gallery),
-            exact=lambda owner, items: search.scores(block, owner + start, items),
-        )
+    def add(self, start: int, items: Vectors, products: _Scores) -> None:
+        """Count the items of one tile.
 
-    def add(self, start: int, products: _Scores) -> None:
-        """Count the items of one tile of products (n, T), whose first gallery row is ``start``."""
+        Args:
+            start: Its first gallery row.
+            items: Its gallery rows (T, D), which are not needed here.
+            products: Products of the queries with them (n, T).
+        """
         for part in self.parts:
             part.add(start, products[part.rows], self.way)
 
@@ -167,8 +165,9 @@ class QueryPart:
         return (self._of_each(self.offsets[:-1]) + self.error)[:, None]
 
     def _of_each(self, places: Integers) -> _Scores:
-        some = np.diff(self.offsets) > 0
-        return np.where(some, self.values[np.where(some, places, 0)], np.float32(np.inf))
+        found, some = np.full(len(places), np.inf, np.float32), np.diff(self.offsets) > 0
+        found[some] = self.values[places[some]]
+        return found
 
     @cached_property
     def keys(self) -> Integers:
@@ -212,11 +211,16 @@ class QueryPart:
     @cached_property
     def scales(self) -> tuple[_Scores, _Scores, _Scores, _Scores]:
         """What turns a product into a bin: factor, summand, first and last bin of each query, each (h, 1)."""
+        scale, shift = self.scaled(BINS)
+        first = np.arange(len(scale), dtype=np.float32)[:, None] * BINS
+        return scale, first + shift, first, first + np.float32(BINS - 1)
+
+    def scaled(self, bins: int | Integers) -> tuple[_Scores, _Scores]:
+        """Return the factor and the summand (h, 1) that turn what is asked into bins 2 to ``bins`` - 2."""
         low, high = (np.nan_to_num(edge, posinf=0.0) for edge in (self.lowest, self.highest))
         span = np.maximum(high - low, np.maximum(np.abs(high), np.abs(low)) * np.float32(1e-3))
-        scale = np.float32(BINS - 4) / np.maximum(span, np.float32(1e-30))  # what is asked fills bins 2 to BINS - 2
-        first = np.arange(len(low), dtype=np.float32)[:, None] * BINS
-        return scale, first + 2 - low * scale, first, first + np.float32(BINS - 1)
+        scale = np.asarray(bins - 4, np.float32) / np.maximum(span, np.float32(1e-30))
+        return scale, 2 - low * scale
 
     @cached_property
     def asked_bins(self) -> NDArray[np.bool_]:
@@ -250,6 +254,34 @@ class QueryPart:
         first = falling.searchsorted(2 * row * BINS - begins, "right")
         counting = np.flatnonzero(~self.asked_bins[begins] & (first < self.offsets[row + 1]))
         return begins, counting, first[counting]
+
+
+def part_of(search: Search, block: QueryBlock, pairs: RelevantScores, start: int, stop: int) -> QueryPart:
+    """Return queries ``start`` to ``stop`` of a block."""
+    own = slice(pairs.offsets[start], pairs.offsets[stop])
+    return QueryPart(
+        rows=slice(start, stop),
+        owner=pairs.owner[own] - start,
+        values=pairs.scores[own],
+        offsets=pairs.offsets[start : stop + 1] - own.start,
+        error=block.error[start:stop],
+        gallery_size=len(search.gallery),
+        exact=lambda owner, items: search.scores(block, owner + start, items),
+    )
+
+
+def compiles(gallery_size: int, relevant: Integers) -> bool:
+    """Say whether numba is installed, and loading what it compiled takes less time than counting without it.
+
+    Args:
+        gallery_size: Number of gallery rows.
+        relevant: Number of relevant items of every query (Q,).
+    """
+    if relevant.max(initial=0) > MOST_COMPILED:
+        return False
+    of_score = _BINNED + _INSERT * np.minimum(1, 2 * relevant / BINS)
+    nanoseconds = gallery_size * float(of_score.sum())
+    return ("numba" in sys.modules or nanoseconds > LOADED) and find_spec("numba") is not None
 
 
 def _by_comparing(part: QueryPart, start: int, products: _Scores) -> None:

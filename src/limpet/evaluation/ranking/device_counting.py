@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from limpet.evaluation.ranking.counting import Counter, Counts, QueryPart
+from limpet.evaluation.ranking.counting import Counts, QueryPart, part_of
 from limpet.evaluation.ranking.tiles import QueryBlock, RelevantScores, Search, columns_at_once
 from limpet.support.devices import device_named
 
@@ -31,7 +31,7 @@ def counts_on(device: str, search: Search, block: QueryBlock, pairs: RelevantSco
         ConfigError: There is no such device here.
     """
     place = device_named(device)
-    part = Counter(search, block, pairs).part(0, len(block.vectors))
+    part = part_of(search, block, pairs, 0, len(block.vectors))
     if not len(pairs.scores):
         return part.counts()
     vectors, error = (torch.from_numpy(np.array(given)).to(place) for given in (block.vectors, block.error))
@@ -41,7 +41,9 @@ def counts_on(device: str, search: Search, block: QueryBlock, pairs: RelevantSco
         items = torch.from_numpy(np.array(search.gallery.block(tile.start, tile.stop))).to(place)
         with full_precision():
             products = _products(vectors, items)
-        products[tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden)] = -torch.inf
+        products[
+            tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden.pairs())
+        ] = -torch.inf
         counts += _count(products, falling, error, tile.start, part)
     column = np.arange(len(pairs.scores)) - pairs.offsets[pairs.owner]
     part.entered[:-1] += counts.cpu().numpy().reshape(len(falling), -1)[pairs.owner, column]

@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
-from limpet.evaluation.ranking.counting import Counter
+from limpet.evaluation.ranking.counting import Counter, compiles
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.side_by_side import available_cores, side_by_side
 from limpet.evaluation.ranking.tiles import Bounds, QueryBlock, Search
 from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors
+
+if TYPE_CHECKING:
+    from limpet.evaluation.ranking.compiled_counting import CompiledCounter
 
 
 class Groups(NamedTuple):
@@ -209,9 +212,9 @@ def rank_blocks(
         part = search.queries_at(bounds)
         pairs = search.pairs(part, relevant, left_out)
         if device is None:
-            counter = Counter(search, part, pairs)
-            for start, products in search.tiles(part, pairs):
-                counter.add(start, products)
+            counter = counting(search, part, pairs)
+            for start, items, products in search.tiles(part, pairs):
+                counter.add(start, items, products)
             above, tied = counter.counts()
         else:
             above, tied = counts_on(device, search, part, pairs)
@@ -219,6 +222,9 @@ def rank_blocks(
 
     if device is not None:
         from limpet.evaluation.ranking.device_counting import counts_on
+    counting: type[Counter | CompiledCounter] = Counter
+    if device is None and compiles(len(search.gallery), relevant.counts):
+        from limpet.evaluation.ranking.compiled_counting import CompiledCounter as counting  # noqa: N813
     workers = available_cores() if device is None else 1
     yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
 
@@ -299,7 +305,7 @@ def nearest_rows(
     def first(bounds: Bounds) -> First:
         part = search.queries_at(bounds)
         found = First(search, part, width)
-        for start, products in search.tiles(part, search.pairs(part, nothing, left_out)):
+        for start, _, products in search.tiles(part, search.pairs(part, nothing, left_out)):
             found.add(start, products)
         return found
 

@@ -82,6 +82,37 @@ class RowLists:
         """Return the lists of some queries in a row."""
         return RowLists(self.values, self.starts[start:stop], self.stops[start:stop], self.gains)
 
+    def only(self, chosen: NDArray[np.bool_]) -> RowLists:
+        """Return the lists of chosen queries (Q,), and empty ones of the others."""
+        return RowLists(self.values, self.starts, np.where(chosen, self.stops, self.starts), self.gains)
+
+    def shared(self, least: int) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], NDArray[np.bool_]]:
+        """Find queries that have one list in common.
+
+        Args:
+            least: Leave out lists that have fewer entries, taken once for each of their queries.
+
+        Returns:
+            Queries (g,) and their rows, ascending (r,), list by list; and which queries are in none of them (Q,).
+
+        >>> groups, others = RowLists.by_label(np.array([1, 0, 1]), np.array([1, 0, 1])).shared(least=2)
+        >>> [(queries.tolist(), rows.tolist()) for queries, rows in groups], others.tolist()
+        ([([0, 2], [0, 2])], [False, True, False])
+        """
+        names, which = np.unique(self.starts * (len(self.values) + 1) + self.stops, return_inverse=True)
+        queries = np.bincount(which, minlength=len(names))
+        first = np.empty(len(names), np.int64)
+        first[which] = np.arange(len(self))
+        counts = self.counts
+        large = queries * counts[first] >= least
+        order = np.argsort(which, kind="stable")
+        ends = np.cumsum(queries)
+        groups = [
+            (order[ends[name] - queries[name] : ends[name]], np.sort(self[first[name]]))
+            for name in np.flatnonzero(large).tolist()
+        ]
+        return groups, ~large[which]
+
     def levels(self) -> Iterator[tuple[float, RowLists]]:
         """Yield every gain that entries have, ascending, and the lists of the entries that have it.
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError, SpaceMismatchError
+from limpet.evaluation.ranking.hidden import Hidden, Integers
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors, rows_of
 from limpet.support.ranges import PositiveInt, checked
@@ -33,6 +34,8 @@ LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 4
 _ADDED_AT_ONCE = 128  # queries whose sums wait to be added: fewer make products slow
 _ROWS_AT_ONCE = 8_192
 _NUMBERS_AT_ONCE = 32_768  # in double precision: more memory at a time is slow to get
+_SHARED_AT_ONCE = 262_144  # scores of queries with the same relevant items
+_SHARED_PAIRS = 1_024  # fewer of them are scored one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class QueryBlock:
         vectors: The queries, float32 (n, D).
         exact: The same in double precision.
         error: How far a product may be from a score of each, float32 (n,).
+        rounding: How far apart two sums of such a product in double precision may be, float64 (n,).
     """
 
     start: int
@@ -52,6 +56,7 @@ class QueryBlock:
     vectors: Vectors
     exact: NDArray[np.float64]
     error: NDArray[np.float32]
+    rounding: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,22 +67,21 @@ class RelevantScores:
         owner: The query in the block of each relevant item, ascending, int64 (M,).
         scores: Its score, float32 (M,), descending for each query.
         offsets: Where each query begins, int64 (n + 1,).
-        hidden: Queries and gallery rows that no tile shows, each int64 (H,), by ascending row: the relevant items,
-            which are counted apart, and those to leave out.
+        hidden: What no tile shows.
     """
 
-    owner: NDArray[np.int64]
+    owner: Integers
     scores: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+    offsets: Integers
+    hidden: Hidden
 
 
 class Tile(NamedTuple):
-    """Gallery rows ``start`` to ``stop``, and which of their scores are hidden: queries and columns from ``start``."""
+    """Gallery rows ``start`` to ``stop``, and which of their scores are hidden, by columns from ``start``."""
 
     start: int
     stop: int
-    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+    hidden: Hidden
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,25 +142,80 @@ class Search:
         """Read a block of queries."""
         vectors = self.queries.block(*bounds)
         exact = vectors.astype(np.float64)
-        error = largest_error(self.queries.dim, np.linalg.norm(exact, axis=1) * self.longest)
-        return QueryBlock(*bounds, vectors, exact, error.astype(np.float32))
+        lengths = np.linalg.norm(exact, axis=1) * self.longest
+        error = largest_error(self.queries.dim, lengths).astype(np.float32)
+        rounding = 4 * self.queries.dim * np.finfo(np.float64).eps * lengths  # twice what two sums can differ
+        return QueryBlock(*bounds, vectors, exact, error, rounding)
 
     def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> RelevantScores:
         """Score the relevant items of a block of queries, without those that are ignored, and put them in order."""
-        left_out = ignore.part(block.start, block.stop).flat()
-        owner, items = relevant.part(block.start, block.stop).flat()
-        if len(left_out[0]):
-            size = len(self.gallery)
-            kept = ~np.isin(owner * size + items, left_out[0] * size + left_out[1])
-            owner, items = owner[kept], items[kept]
-        scores = self.scores(block, owner, items)
-        order = np.lexsort((-scores, owner))
-        offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.stop - block.start)))
-        hidden = np.append(owner, left_out[0]), np.append(items, left_out[1])
-        by_row = np.argsort(hidden[1], kind="stable")
-        return RelevantScores(owner[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
+        own = relevant.part(block.start, block.stop)
+        ignored = ignore.part(block.start, block.stop).flat()
+        shared, others = own.shared(_SHARED_PAIRS)
+        counts = own.counts
+        offsets = np.append(0, np.cumsum(counts))
+        scores = np.empty(offsets[-1], np.float32)
+        for places, found in self._scores_of_shared(block, shared, ignored):
+            scores[offsets[places][:, None] + np.arange(found.shape[1])] = found
+        owner, items = own.only(others).flat()
+        if len(owner):
+            found = self.scores(block, owner, items)
+            if len(ignored[0]):
+                size = len(self.gallery)
+                found[np.isin(owner * size + items, ignored[0] * size + ignored[1])] = -np.inf
+            starts = np.cumsum(counts * others) - counts * others
+            scores[offsets[owner] + np.arange(len(owner)) - starts[owner]] = found[np.lexsort((-found, owner))]
+        hidden = Hidden.of(np.append(owner, ignored[0]), np.append(items, ignored[1]), tuple(shared))
+        owner = np.repeat(np.arange(len(counts)), counts)
+        if len(ignored[0]) and not (kept := scores > -np.inf).all():
+            owner, scores = owner[kept], scores[kept]
+            offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(counts))))
+        return RelevantScores(owner, scores, offsets, hidden)
 
-    def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _scores_of_shared(
+        self, block: QueryBlock, shared: list[tuple[Integers, Integers]], ignored: tuple[Integers, Integers]
+    ) -> Iterator[tuple[Integers, NDArray[np.float32]]]:
+        """Yield queries (g,) that share relevant items, and the scores (g, r) of each, descending, -infinity ignored.
+
+        A product of matrices sums in another order than `scores` does; where that could change the rounded score, the
+        pair is scored by `scores`.
+        """
+        group, place = np.full((2, len(block.vectors)), -1)
+        for number, (queries, _) in enumerate(shared):
+            group[queries], place[queries] = number, np.arange(len(queries))
+        by_group = np.argsort(group[ignored[0]], kind="stable")
+        bounds = group[ignored[0]][by_group].searchsorted(np.arange(len(shared) + 1))
+        for number, (queries, rows) in enumerate(shared):
+            left_out = by_group[bounds[number] : bounds[number + 1]]
+            columns = rows.searchsorted(ignored[1][left_out])
+            columns[columns == len(rows)] = 0
+            named = rows[columns] == ignored[1][left_out]
+            owners, columns = place[ignored[0][left_out[named]]], columns[named]
+            step = max(16, _SHARED_AT_ONCE // len(rows))
+            for start in range(0, len(queries), step):
+                some = queries[start : start + step]
+                found = self._scores_of_all(block, some, rows)
+                own = (owners >= start) & (owners < start + step)
+                found[owners[own] - start, columns[own]] = -np.inf
+                np.negative(found, out=found)
+                found.sort(axis=1)
+                yield some, np.negative(found, out=found)
+
+    def _scores_of_all(self, block: QueryBlock, queries: Integers, rows: Integers) -> NDArray[np.float32]:
+        """Return the scores (g, r) of queries of the block with gallery rows."""
+        scores = np.empty((len(queries), len(rows)), np.float32)
+        exact, rounding = block.exact[queries], block.rounding[queries, None]
+        step = max(16, 4 * _NUMBERS_AT_ONCE // self.queries.dim)
+        for start in range(0, len(rows), step):
+            columns = slice(start, start + step)
+            sums = exact @ self.gallery.take(rows[columns]).astype(np.float64).T
+            scores[:, columns] = sums
+            unclear = np.nonzero((sums - rounding).astype(np.float32) != (sums + rounding).astype(np.float32))
+            if len(unclear[0]):
+                scores[:, columns][unclear] = self.scores(block, queries[unclear[0]], rows[columns][unclear[1]])
+        return scores
+
+    def scores(self, block: QueryBlock, owner: Integers, items: Integers) -> NDArray[np.float32]:
         """Return the score (M,) of single pairs of a query of the block and a gallery row."""
         scores = np.empty(len(items), np.float32)
         step = max(16, _NUMBERS_AT_ONCE // self.queries.dim)
@@ -166,26 +225,26 @@ class Search:
             scores[chosen] = np.einsum("ij,ij->i", block.exact.take(owner[chosen], axis=0), vectors)
         return scores
 
-    def tiles(self, block: QueryBlock, pairs: RelevantScores) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yield the first gallery row of each tile and products (n, T) of the block with it, hidden ones -infinity.
+    def tiles(self, block: QueryBlock, pairs: RelevantScores) -> Iterator[tuple[int, Vectors, NDArray[np.float32]]]:
+        """Yield the first gallery row of each tile, its rows (T, D), and products (n, T) of the block with them.
 
-        The array is reused: take what is needed before the next step.
+        Hidden products are -infinity. The array of products is reused: take what is needed before the next step.
         """
         buffer = np.empty(len(block.vectors) * self.tile_rows, np.float32)
         for tile in self.tile_bounds(pairs):
             width = tile.stop - tile.start
             products = buffer[: len(block.vectors) * width].reshape(-1, width)
-            _multiply(block.vectors, self.gallery.block(tile.start, tile.stop), products)
-            products[tile.hidden] = -np.inf
-            yield tile.start, products
+            items = self.gallery.block(tile.start, tile.stop)
+            _multiply(block.vectors, items, products)
+            tile.hidden.hide(products)
+            yield tile.start, items, products
 
     def tile_bounds(self, pairs: RelevantScores) -> Iterator[Tile]:
         """Yield the tiles of the gallery in the order of its rows."""
-        size, (queries, rows) = len(self.gallery), pairs.hidden
+        size = len(self.gallery)
         for start in range(0, size, self.tile_rows):
             stop = min(start + self.tile_rows, size)
-            own = slice(*rows.searchsorted((start, stop)))
-            yield Tile(start, stop, (queries[own], rows[own] - start))
+            yield Tile(start, stop, pairs.hidden.between(start, stop))
 
 
 def columns_at_once(dim: int) -> Iterator[slice]:
