@@ -15,11 +15,13 @@ import contextlib
 import importlib
 import inspect
 import io
+import json
 import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,15 +56,30 @@ LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?
 TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:#([^)\s]*))?(?: \"(\d+)\")?\)$", re.M)
 
 
-class ConstructedByFields(griffe.Extension):
-    """Mark classes that are made of their fields as dataclasses: settings, and models of pydantic."""
+class Reference(griffe.Extension):
+    """What the reference reads in sources beside docstrings and signatures."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Show examples as such, while the source is read."""
+        if obj.docstring is not None:
+            obj.docstring.value = with_examples(obj.docstring.value)
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Say so, while the source is read."""
+        """Mark classes that are made of their fields as dataclasses: settings, and models of pydantic."""
         documented = cls.docstring is not None and "\nArgs:\n" in cls.docstring.value
         if documented and "__init__" not in cls.members and "dataclass" not in str(cls.decorators):
             source = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Example: ..."
             cls.decorators = griffe.visit("example", Path("example.py"), source)["Example"].decorators
+
+
+def with_examples(docstring: str) -> str:
+    """Put the examples of a docstring into a section, where they stand free."""
+    said, mark, examples = inspect.cleandoc(docstring).partition("\n\n>>> ")
+    if not mark:
+        return docstring
+    first, *further = re.split(r"\n\n(?=(?:Args|Attributes|Raises|Returns|Yields):\n)", examples)
+    body = f">>> {first}".replace("\n", "\n    ")
+    return "\n\n".join([said, f"Examples:\n    {body}", *further])
 
 
 # ---- what MkDocs calls
@@ -127,7 +144,7 @@ def page_of(path: str) -> str | None:
     if path in FOLDERS:
         return FOLDERS[path]
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return path.removeprefix("docs/").replace(".ipynb", ".md")
     if not (ROOT / path).is_file():
         return None
     if path.startswith(f"{RESULTS}/"):
@@ -181,12 +198,14 @@ def linked_files(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
 def pages() -> dict[str, str]:
     """Return every page that is made from code or results, by its path below the folder of documents."""
     return {
+        "assets/charts.css": chart_colours(),
+        **notebook_pages(),
         **method_pages(),
         **command_pages(),
         **python_pages(),
         "reference/results_files.md": results_files(),
         "concepts/lifecycle.md": lifecycle(),
-        "reference/protocols.md": protocols(),
+        **registry_pages(),
         "reference/data_sets.md": data_sets(),
         **included_suites(),
         "reference/papers.md": papers(),
@@ -226,7 +245,7 @@ def described(documentation: str, defaults: dict[str, Any] | None = None) -> str
 def sections(documentation: str, defaults: dict[str, Any] | None = None) -> dict[str, list[str]]:
     """Return the sections of a Google docstring as Markdown, by kind; headings of our own are kinds, too."""
     parts: dict[str, list[str]] = {}
-    for section in griffe.Docstring(inspect.cleandoc(documentation)).parse("google", warnings=False):
+    for section in griffe.Docstring(with_examples(documentation)).parse("google", warnings=False):
         kind, value = section.kind, section.value
         if kind is griffe.DocstringSectionKind.text:
             made = [value]
@@ -273,6 +292,50 @@ def default(defaults: dict[str, Any], name: str) -> str:
 
 def summary(documentation: str) -> str:
     return inspect.cleandoc(documentation).partition("\n\n")[0].replace("\n", " ")
+
+
+# ---- notebooks
+
+
+def notebook_pages() -> dict[str, str]:
+    """Return a page for every notebook, with what its cells showed when `tools/notebooks.py` ran them."""
+    made = {}
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
+        first, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        parts = ["".join(first["source"]), f'<a href="{path.name}" download>Download this notebook</a>']
+        for cell in cells:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                said = source
+            parts += [source] if cell["cell_type"] == "markdown" else [code(source, "python")]
+            parts += [shown(one, said) for one in cell.get("outputs", ())]
+        made[f"notebooks/{path.stem}.md"] = "\n\n".join(parts) + "\n"
+    return made
+
+
+def shown(output: dict[str, Any], said: str) -> str:
+    """Return what a cell shows: a chart, a table or text.
+
+    Args:
+        output: Of the cell.
+        said: The text above the cell, which tells of a chart.
+    """
+    data = output.get("data", {})
+    if drawing := "".join(data.get("image/svg+xml", ())):
+        from limpet.reports.plots.rendering import for_page
+
+        size = re.search(r'viewBox="0 0 ([\d.]+)', drawing)
+        chart = for_page(drawing, "Chart", re.sub("[`*#\n]+", " ", said))
+        return f'<div class="shown" style="max-width: {size[1] if size else 640}px">{chart}</div>'
+    if page := "".join(data.get("text/html", ())):
+        return f'<div class="shown" tabindex="0" role="region" aria-label="Output">{page}</div>'
+    return f'<pre class="shown" tabindex="0">{escape("".join(output.get("text") or data["text/plain"]).rstrip())}</pre>'
+
+
+def chart_colours() -> str:
+    """Return the colours of charts as a style sheet of the site: those of reports, by the scheme that readers chose."""
+    light, dark = re.findall(r":root\{(.*?)\}", text("src/limpet/reports/templates/style.css"), flags=re.S)[:2]
+    return f':root {{{light}}}\n[data-md-color-scheme="slate"] {{{dark}}}\n'
 
 
 # ---- methods
@@ -702,17 +765,55 @@ def parts_within(kind: type[Part]) -> list[type[Part]]:
     return found
 
 
-def protocols() -> str:
-    from dataclasses import fields
+def registry_pages() -> dict[str, str]:
+    """Return a page for every kind of part that people choose by name: what each does, its options, and an example."""
+    made = {}
+    for page in ("adapters", "heads", "metrics", "protocols", "stores"):
+        parts = [text(f"docs/reference/{page}.md.in").rstrip()]
+        for name, part, options in entries(page):
+            told = sections(part.__doc__ or "", options)
+            if page == "stores":  # opened by a URL
+                told.pop("parameters", None)
+            parts += [f"## {name}", f"`{part.__module__}.{part.__qualname__}`"]
+            parts += [
+                re.sub(r"(?<!\[)arXiv:([\d.]+\d)", r"[\g<0>](https://arxiv.org/abs/\1)", one) if kind == "text" else one
+                for kind, several in told.items()
+                for one in several
+            ]
+        made[f"reference/{page}.md"] = "\n\n".join(parts) + "\n"
+    return made
 
+
+def entries(page: str) -> Iterator[tuple[str, Any, dict[str, Any] | None]]:
+    """Yield name, part, and options with their defaults, where these are shown, of all parts of a kind."""
+    from dataclasses import MISSING, fields, is_dataclass
+
+    from limpet.adapters import ADAPTERS
+    from limpet.engines.collections import ENGINES
+    from limpet.engines.stores import STORES
+    from limpet.evaluation import metrics
     from limpet.evaluation.protocols import PROTOCOLS
+    from limpet.models.heads import HEADS
 
-    PROTOCOLS.import_installed()
-    parts = [text("docs/reference/protocols.md.in").rstrip()]
-    for name, protocol in PROTOCOLS.items():
-        defaults = {field.name: field.default for field in fields(protocol)}
-        parts += [f"## {name}", described(protocol.__doc__ or "", defaults)]
-    return "\n\n".join(parts) + "\n"
+    kinds = {
+        "adapters": [ADAPTERS],
+        "heads": [HEADS],
+        "metrics": [metrics.METRICS, metrics.FAMILIES],
+        "protocols": [PROTOCOLS],
+        "stores": [STORES, ENGINES],
+    }
+    for registry in kinds[page]:
+        if page == "protocols":
+            registry.import_installed()
+        for name, part in registry.items():
+            made = getattr(part, "__qualname__", "").partition(".")[0]  # a metric without k is made by a function
+            documented = getattr(metrics, made, part) if page == "metrics" else part
+            if is_dataclass(part):
+                options = {one.name: one.default for one in fields(part) if one.default is not MISSING}
+            else:
+                taken = inspect.signature(documented).parameters.values()
+                options = {one.name: one.default for one in taken if one.default is not one.empty}
+            yield name, documented, options if page in ("adapters", "heads", "protocols") else None
 
 
 def lifecycle() -> str:

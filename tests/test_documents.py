@@ -392,6 +392,18 @@ def test_every_public_name_is_documented(site: ModuleType, monkeypatch: pytest.M
         site.python_pages()
 
 
+def test_every_part_that_is_chosen_by_name_has_an_example(site: ModuleType) -> None:
+    """Doctests run them, or `documented.run_example` where they need a service."""
+    for page, made in site.registry_pages().items():
+        for entry in re.split(r"^## ", made, flags=re.M)[1:]:
+            assert "```pycon\n>>> " in entry, f"{page}: {entry.splitlines()[0]}"
+
+
+def test_examples_of_docstrings_are_code_on_the_site(site: ModuleType) -> None:
+    said = site.with_examples("Add.\n\nTwo numbers:\n\n>>> 1 + 1\n2\n\nAnd three:\n\n>>> 1 + 1 + 1\n3")
+    assert said.startswith("Add.\n\nTwo numbers:\n\nExamples:\n    >>> 1 + 1\n    2\n") and "    And three:" in said
+
+
 def test_every_kind_of_results_is_described(site: ModuleType) -> None:
     page = site.results_files()
     for kind in ("EvaluationResults", "ChainResults", "AdaptResults", "SessionsResults", "Leaderboard"):

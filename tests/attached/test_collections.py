@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import random
+import re
 import shutil
 import tempfile
 import uuid
@@ -30,6 +32,7 @@ from crash.applications import (
     expected,
 )
 from crash.shop import DIM, Shop, vector
+from documented import run_example
 from limpet.attached.collections import ledger
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import current, everywhere, open_attachment, read_place, start
@@ -178,6 +181,22 @@ def application(request: pytest.FixtureRequest, place: Path, tmp_path: Path) -> 
     made = MAKE[request.param](place, str(tmp_path / "ledger.db"))
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("application", "engine"),
+    [("vectors of Qdrant", "qdrant"), ("Milvus Lite", "milvus"), ("Chroma", "chroma")],
+    indirect=["application"],
+)
+def test_the_documented_example_of_an_engine(application: Application, engine: str) -> None:
+    for item in range(ITEMS):
+        application.write(item, f"item {item}", "old")
+    example = inspect.getdoc(ENGINES[engine])
+    url = re.search(r'url = "(.*)"', example or "")
+    assert url
+    run_example(
+        ENGINES[engine], {url[1]: application.url, ", 32, ": ", 0, ", ", 64, ": f", {DIM}, ", "120": str(ITEMS)}
+    )
 
 
 @pytest.mark.parametrize("application", LITE, indirect=True)

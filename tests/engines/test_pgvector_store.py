@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from crash.server import Pooler, Server
+from documented import run_example
 from limpet.engines.filters import Condition
 from limpet.engines.postgres import search as pgvector_search
 from limpet.engines.postgres import sharing as postgres_sharing
@@ -709,3 +710,7 @@ def test_a_gallery_knows_its_state_after_another_server_took_over(
                 assert gallery.state.by_name["g2"].fingerprint == "declared:c"
                 break
             assert time.monotonic() < until
+
+
+def test_the_documented_example(postgres_url: str) -> None:
+    run_example(PgvectorStore, {"postgresql://shop@127.0.0.1:54320/shop?schema=live": postgres_url})

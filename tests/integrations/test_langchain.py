@@ -13,6 +13,7 @@ pytest.importorskip("langchain_core")
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
+from documented import run_example
 from limpet.adapters.storage import load_adapter
 from limpet.errors import ConfigError, SpaceMismatchError
 from limpet.integrations.langchain import LinkedEmbeddings
@@ -74,3 +75,7 @@ def test_another_model_is_refused(links: Links, api: Any) -> None:
         LinkedEmbeddings(narrow, links.proven)
     assert LinkedEmbeddings(Words(), links.proven).embed_documents(TEXTS[:1]), "documents have no prefix here"
     assert LinkedEmbeddings(open_text_encoder(api.name), links.proven).embed_query(QUERY)
+
+
+def test_the_documented_example(links: Links) -> None:
+    run_example(LinkedEmbeddings, {"runs/link/adapter": str(links.named)}, new_model=Words())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from api_server import ApiServer
+from documented import run_example
 from limpet.adapters.storage import load_adapter
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
@@ -128,3 +129,7 @@ def test_a_head_on_a_space_that_no_store_searches(tmp_path: Path) -> None:
 def test_no_link(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError):
         LinkedModel(embed, tmp_path / "nothing", model="new")
+
+
+def test_the_documented_example(links: Links) -> None:
+    run_example(LinkedModel, {"runs/link/adapter": str(links.named)}, embed=embed)

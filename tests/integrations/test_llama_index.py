@@ -12,6 +12,7 @@ pytest.importorskip("llama_index.core")
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from documented import run_example
 from limpet.adapters.storage import load_adapter
 from limpet.errors import ConfigError
 from limpet.integrations.llama_index import LinkedEmbedding
@@ -62,3 +63,7 @@ def test_another_model_is_refused(links: Links, api: Any) -> None:
     with pytest.raises(ConfigError, match="does not say what it is"):
         LinkedEmbedding(Words(), links.named)
     assert LinkedEmbedding(open_text_encoder(api.name), links.proven).get_query_embedding(QUERY)
+
+
+def test_the_documented_example(links: Links) -> None:
+    run_example(LinkedEmbedding, {"runs/link/adapter": str(links.named)}, new_model=Words())

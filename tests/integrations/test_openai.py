@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from api_server import Answer, ApiServer
+from documented import run_example
 from limpet.adapters.storage import load_adapter
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.integrations.openai import LinkedClient
@@ -132,3 +133,10 @@ def test_what_is_refused(links: Links, api: ApiServer) -> None:
         linked.embeddings.create(input=["x", "y"], model="m")
     with pytest.raises(AttributeError):
         linked.chat  # noqa: B018 - nothing slips past the link
+
+
+def test_the_documented_example(links: Links, api: ApiServer) -> None:
+    run_example(
+        LinkedClient,
+        {"runs/link/adapter": str(links.named), "http://127.0.0.1:8000/v1": api.url},
+    )

@@ -33,6 +33,8 @@ class LambdaOrthogonal(AffineAdapter):
     source of no more dimensions than the target it is `Procrustes`, of the same ``centre``; with λ so large that the
     bound is not met it is least squares.
 
+    Use it when a rotation fits too little and `Ridge` bends the geometry too much.
+
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
         tolerance: λ, at least 0.
@@ -40,6 +42,14 @@ class LambdaOrthogonal(AffineAdapter):
             fitting about the origin takes many times the steps.
         steps: Most gradient steps; it ends before, when they no longer gain. Many directions, little tolerance and a
             smaller target need the most.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.normal(size=(200, 8))
+    >>> new = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]  # the old vectors, turned
+    >>> found = LambdaOrthogonal(tolerance=0.1).fit_transform(new, old)
+    >>> bool(((found * old).sum(axis=1) > 0.99 * np.linalg.norm(old, axis=1)).all())
+    True
     """
 
     kind = "lambda_orthogonal"

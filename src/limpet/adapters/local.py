@@ -39,11 +39,13 @@ class Local(Adapter):
     """Ridge maps of clusters of the source, shrunk to the ridge map of all pairs.
 
     Sources are clustered by cosine (k-means on the sphere, on a sample of 10,000). The map of cluster c minimises
-    Σ_c ‖[x, 1]W − y‖² + τ · mean over all pairs of ‖[x, 1](W − W_all)‖² + τ·λ·v·‖W − W_all‖²: the map of all pairs is
+    Σ_c ‖[x, 1]W − y‖² + τ · mean over all pairs of ‖[x, 1] (W − W_all)‖² + τ·λ·v·‖W − W_all‖²: the map of all pairs is
     worth τ pairs, so that a cluster of fewer follows it, and one of many its own. λ and v are those of `Ridge`.
 
     Our own, for two models that are related by another map in every region; Drift-Adapter's residual network
     (arXiv:2509.23471) is for the same case. Images are brought to unit length afterwards.
+
+    Use it when you have many pairs, and one linear map leaves an error.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
@@ -55,6 +57,14 @@ class Local(Adapter):
             clusters. Maps are fitted on hard clusters either way.
         temperature: Of the soft weights, above 0.
         seed: Seed of the sample and of the first centres.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.normal(size=(200, 8))
+    >>> new = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]  # the old vectors, turned
+    >>> found = Local(clusters=4).fit_transform(new, old)
+    >>> bool(((found * old).sum(axis=1) > 0.95 * np.linalg.norm(old, axis=1)).all())
+    True
     """
 
     kind = "local"

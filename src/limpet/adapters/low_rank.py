@@ -30,11 +30,21 @@ class LowRank(Adapter):
     directions P are those of Bᵀ(XᵀX + λvI)B about the means, and the map is B·P_r·P_rᵀ. It is the
     low-rank affine map of Drift-Adapter, arXiv:2509.23471, by a closed form. At full rank it is `Ridge`.
 
+    Use it for wide vectors when the map itself must be small: it stores 2·r instead of D rows.
+
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
         rank: r, from 1 to the smaller dimension; by default the one with the least squared error on a fifth of the
             pairs left out in turn.
         penalty: λ, as in `Ridge`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.normal(size=(200, 8))
+    >>> new = old @ rng.normal(size=(8, 64))  # 64 dimensions, of which 8 tell something
+    >>> link = LowRank(rank=8).fit(new, old)
+    >>> {name: value.shape for name, value in link.fitted.state.items()}
+    {'left': (64, 8), 'right': (8, 8), 'offset': (8,)}
     """
 
     kind = "low_rank"

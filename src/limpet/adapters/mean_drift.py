@@ -15,8 +15,16 @@ class MeanDrift(Adapter):
     by a common drift. It does not turn: between models that were trained apart, whose coordinates have nothing in
     common, it is of no use.
 
+    Use it when the new model is the old one after further training, and few pairs exist.
+
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
+
+    >>> import numpy as np
+    >>> old = np.random.default_rng(0).normal(size=(200, 8))
+    >>> new = old / np.linalg.norm(old, axis=1, keepdims=True) + 0.3  # trained on: everything has moved a little
+    >>> MeanDrift().fit(new, old).fitted.state["shift"].shape
+    (8,)
     """
 
     kind = "mean_drift"

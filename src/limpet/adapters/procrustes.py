@@ -26,10 +26,20 @@ class Procrustes(AffineAdapter):
     It has fewest degrees of freedom among the adapters that turn, so it needs fewest pairs. With fewer than the smaller
     dimension, the pairs leave open how the rest is turned.
 
+    Use it when you have few pairs, or when all distances between mapped vectors must stay as they are.
+
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
         centre: Turn about the means of both sides, (x − mean)W + mean: embeddings of most models point mostly into one
             direction, which need not be the same after the turn. False turns about the origin, as Drift-Adapter does.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.normal(size=(200, 8))
+    >>> new = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]  # the old vectors, turned
+    >>> found = Procrustes().fit_transform(new, old)
+    >>> bool(((found * old).sum(axis=1) > 0.99 * np.linalg.norm(old, axis=1)).all())
+    True
     """
 
     kind = "procrustes"

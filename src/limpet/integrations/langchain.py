@@ -29,6 +29,14 @@ class LinkedEmbeddings(Embeddings):
         ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
         ReleaseError: The folder holds no link, or was altered.
         SpaceMismatchError: Its vectors have another dimension.
+
+    >>> from langchain_core.vectorstores import InMemoryVectorStore
+    >>> linked = LinkedEmbeddings(new_model, "runs/link/adapter", model="new")  # doctest: +SKIP
+    >>> store = InMemoryVectorStore(linked)  # doctest: +SKIP
+    >>> len(store.add_texts(["a red hat of wool"]))  # doctest: +SKIP
+    1
+    >>> store.similarity_search("a warm hat")[0].page_content  # doctest: +SKIP
+    'a red hat of wool'
     """
 
     def __init__(self, embeddings: Embeddings | TextEncoder, link: str | Path, *, model: str | None = None) -> None:

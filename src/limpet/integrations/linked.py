@@ -103,6 +103,10 @@ class LinkedModel:
         ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
         ReleaseError: The folder holds no link, or was altered.
         SpaceMismatchError: Its vectors have another dimension.
+
+    >>> linked = LinkedModel(embed, "runs/link/adapter", model="new")  # doctest: +SKIP
+    >>> linked.queries(["a warm hat"]).shape  # doctest: +SKIP
+    (1, 32)
     """
 
     def __init__(self, embed: Embed | TextEncoder, link: str | Path, *, model: str | None = None) -> None:

@@ -35,6 +35,13 @@ class LinkedEmbedding(BaseEmbedding):  # type: ignore[misc]  # of no known type 
         ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
         ReleaseError: The folder holds no link, or was altered.
         SpaceMismatchError: Its vectors have another dimension.
+
+    >>> from llama_index.core import Document, VectorStoreIndex
+    >>> linked = LinkedEmbedding(new_model, "runs/link/adapter", model="new")  # doctest: +SKIP
+    >>> documents = [Document(text="a red hat of wool")]
+    >>> index = VectorStoreIndex.from_documents(documents, embed_model=linked)  # doctest: +SKIP
+    >>> index.as_retriever().retrieve("a warm hat")[0].text  # doctest: +SKIP
+    'a red hat of wool'
     """
 
     _linked: LinkedModel = PrivateAttr()

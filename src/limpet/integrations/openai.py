@@ -61,6 +61,13 @@ class LinkedClient:
         ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
         ReleaseError: The folder holds no link, or was altered.
         SpaceMismatchError: Its vectors have another dimension.
+
+    >>> from openai import OpenAI
+    >>> client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
+    >>> linked = LinkedClient(client, "runs/link/adapter", side="query", name="words-1", model="new")  # doctest: +SKIP
+    >>> answer = linked.embeddings.create(input="a warm hat", model="words-1")  # doctest: +SKIP
+    >>> len(answer.data[0].embedding)  # doctest: +SKIP
+    32
     """
 
     def __init__(

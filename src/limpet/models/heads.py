@@ -66,12 +66,22 @@ class TaskHead(Head, ABC):
 class SoftmaxHead(TaskHead):
     """A linear classifier over raw features: logits are inner products, plus a bias if asked for.
 
+    Use it when features are compared without normalisation, or to continue the training of such a model.
+
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
         bias: Learn one offset per class.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+
+    >>> import torch
+    >>> from limpet.geometry import Hypersphere
+    >>> from limpet.methods.base import View
+    >>> head, view = SoftmaxHead(classes=3, dim=8), View.of(torch.randn(4, 8), Hypersphere(8))
+    >>> head.loss(view, torch.tensor([0, 1, 2, 0])).backward()
+    >>> head.logits(view).shape
+    torch.Size([4, 3])
     """
 
     @checked
@@ -90,12 +100,22 @@ class SoftmaxHead(TaskHead):
 class NormalisedHead(TaskHead):
     """Cosines to class directions, divided by a temperature.
 
+    Use it for retrieval by cosine: training then optimises the similarity that searches use.
+
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
         temperature: Divides the cosines.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+
+    >>> import torch
+    >>> from limpet.geometry import Hypersphere
+    >>> from limpet.methods.base import View
+    >>> head, view = NormalisedHead(classes=3, dim=8), View.of(torch.randn(4, 8), Hypersphere(8))
+    >>> head.loss(view, torch.tensor([0, 1, 2, 0])).backward()
+    >>> head.logits(view).shape
+    torch.Size([4, 3])
     """
 
     normalised = True
@@ -121,6 +141,8 @@ class NormalisedHead(TaskHead):
 class ArcFaceHead(TaskHead):
     """Cosines with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
 
+    Use it for many classes with few items each, such as faces or landmarks. A smaller ``scale`` suits few classes.
+
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
@@ -129,6 +151,14 @@ class ArcFaceHead(TaskHead):
         guard: Keep the target's logit falling beyond π − m, as insightface does.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+
+    >>> import torch
+    >>> from limpet.geometry import Hypersphere
+    >>> from limpet.methods.base import View
+    >>> head, view = ArcFaceHead(classes=3, dim=8, scale=16), View.of(torch.randn(4, 8), Hypersphere(8))
+    >>> head.loss(view, torch.tensor([0, 1, 2, 0])).backward()
+    >>> head.logits(view).shape
+    torch.Size([4, 3])
     """
 
     normalised = True
@@ -166,11 +196,21 @@ class LorentzHead(TaskHead):
 
     Bdeir et al., ICLR 2024, arXiv:2303.15919; the base loss of HBCT. ``weight`` holds the normals of the hyperplanes.
 
+    It is the head of models in hyperbolic space, and the only one there.
+
     Args:
         classes: Number of classes C.
         dim: Dimension D of the points.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+
+    >>> import torch
+    >>> from limpet.geometry import Lorentz
+    >>> from limpet.methods.base import View
+    >>> head, view = LorentzHead(classes=3, dim=8), View.of(torch.randn(4, 8), Lorentz(8))
+    >>> head.loss(view, torch.tensor([0, 1, 2, 0])).backward()
+    >>> head.logits(view).shape
+    torch.Size([4, 3])
     """
 
     spaces = frozenset({"lorentz"})

@@ -51,9 +51,20 @@ class Identification(Protocol):
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
+    Use it for one-to-many search of faces in which some probes are nobody in the gallery.
+
     Args:
         galleries: The templates of each gallery, with their subjects.
         probes: The templates to find, with theirs.
+
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> columns = {"template": np.arange(4), "media": np.arange(4), "detector_score": np.ones(4, np.float32)}
+    >>> faces = np.eye(4, dtype=np.float32)
+    >>> v1, v2 = (EmbeddingSet(faces, model=name, columns=columns) for name in ("v1", "v2"))
+    >>> people = Templates(np.arange(2), np.arange(2))
+    >>> search = Identification(galleries=(people, people), probes=Templates(np.arange(3), np.arange(3)))
+    >>> evaluate((v1, v1), (v2, v2), protocol=search).cross["rank@1"]
+    1.0
     """
 
     name: ClassVar[str] = "ijbc-identification"

@@ -27,11 +27,20 @@ class Landmarks(RankingProtocol):
 
     Paper: Weyand et al., Google Landmarks Dataset v2, CVPR 2020.
 
+    Use it for Google Landmarks v2, or where only the first 100 places count.
+
     Args:
         truth: Who answers whom; None where labels say it.
         usage: Which queries of a solution file count: its "Public" or "Private" ones, or "both".
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth; "zero" as published.
+
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> vectors, labels = np.eye(6, dtype=np.float32) + 0.5, np.arange(6) % 2
+    >>> items = [EmbeddingSet(vectors, model=name, labels=labels) for name in ("v1", "v2")]
+    >>> by_labels = Landmarks.without_ground_truth(leave_one_out=True)
+    >>> sorted(evaluate(*items, protocol=by_labels).cross)
+    ['map@100', 'recall@1', 'recall@10']
     """
 
     name: ClassVar[str] = "gldv2"
@@ -95,11 +104,20 @@ class Revisited(RankingProtocol):
 
     Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018. Papers on compatibility report "medium".
 
+    Use it for ROxford and RParis, with or without the distractors of R1M.
+
     Args:
         truth: Who answers whom.
         difficulty: Which images are sought: "easy", both for "medium", or "hard".
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any sought image is worth.
+
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> v1, v2 = (EmbeddingSet(np.eye(4, dtype=np.float32), model=name) for name in ("v1", "v2"))
+    >>> lists = [(np.array([row]),) for row in (0, 1, 2)]  # an easy, a hard and a junk image
+    >>> truth = RevisitedTruth(("0", "1", "2", "3"), ("0",), *lists, np.array([[0.0, 0.0, 9.0, 9.0]]))
+    >>> round(evaluate((v1[:1], v1), (v2[:1], v2), protocol=Revisited(truth=truth)).cross["map-trapezoid"], 3)
+    0.896
     """
 
     name: ClassVar[str] = "revisited"

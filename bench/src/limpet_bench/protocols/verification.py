@@ -32,11 +32,21 @@ class Verification(Protocol):
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
+    Use it for one-to-one comparison of faces, where a threshold decides.
+
     Args:
         pairs: The numbers of both templates of every pair, int64 (P, 2).
         same: Whether they are of one person (P,).
         rule: Which point of the ROC curve a false accept rate stands for; see `accepted_at`. "nearest" is as
             published, "full" the nearest of all thresholds, "strict" never accepts more impostors than asked.
+
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> columns = {"template": np.arange(4), "media": np.arange(4), "detector_score": np.ones(4, np.float32)}
+    >>> faces = np.eye(4, dtype=np.float32)
+    >>> v1, v2 = (EmbeddingSet(faces, model=name, columns=columns) for name in ("v1", "v2"))
+    >>> by_pairs = Verification(pairs=np.array([[0, 0], [0, 1]]), same=np.array([True, False]))
+    >>> evaluate((v1, v1), (v2, v2), protocol=by_pairs).cross["tar@1e-4"]
+    1.0
     """
 
     name: ClassVar[str] = "ijbc-verification"

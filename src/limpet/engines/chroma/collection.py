@@ -30,7 +30,9 @@ _REST = ("metadata", DOCUMENT, URI)
 
 
 class ChromaEngine:
-    """Both sides, held by one client.
+    """Both sides of an upgrade of a collection of Chroma, held by one client.
+
+    Use it for a collection on a Chroma server.
 
     Args:
         address: Of the server.
@@ -38,6 +40,14 @@ class ChromaEngine:
         new: Another collection.
         dim: Dimension of the new vectors, which Chroma takes from the first of them.
         version: A value of the metadata that the application changes with every write; None to compare rows as a whole.
+
+    >>> from limpet import start_upgrade
+    >>> from limpet.upgrade.model import UpgradeModel
+    >>> url = "chroma://127.0.0.1:8000/products?ledger=upgrade.db"
+    >>> old, new = UpgradeModel("declared:v1", 32, "v1"), UpgradeModel("declared:v2", 64, "v2")
+    >>> with start_upgrade(url, new, old=old) as upgrade:  # doctest: +SKIP
+    ...     print(upgrade.phase, upgrade.status().items)
+    started 120
     """
 
     beside: ClassVar[Collection[str]] = ()

@@ -51,10 +51,20 @@ _SPARED = 8  # last commits that stay whatever their age, to go back to where th
 class LanceStore(LedgerStore):
     """Vectors in Lance tables; readers in any process see exactly the versions that the pointer names.
 
+    Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
+
     Args:
         place: The folder.
         database: Of the ledger.
         disk: Makes files durable, and is told of every step.
+
+    >>> from tempfile import mkdtemp
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, Gallery
+    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), f"lance:{mkdtemp()}/live"
+    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:
+    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
+    4 added; found 0
     """
 
     kind: ClassVar[str] = "lance"

@@ -35,10 +35,19 @@ _KEPT_ROWS = 4096
 class MemoryStore(LedgerStore):
     """All vectors in RAM, exact search; with a folder every commit is also on disk, in the ledger's own transaction.
 
+    Use it for galleries that fit into memory, for tests and for rehearsals. It needs no extra.
+
     Args:
         place: The folder, or "" for a gallery that ends with this object.
         database: Of the ledger; the vectors are rows of it, too.
         disk: Told of every step.
+
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, Gallery
+    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), "memory://"
+    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:
+    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
+    4 added; found 0
     """
 
     kind: ClassVar[str] = "memory"

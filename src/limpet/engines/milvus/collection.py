@@ -22,7 +22,9 @@ _STRONG: dict[str, Any] = {"consistency_level": "Strong"}
 
 
 class MilvusEngine:
-    """Both sides, held by one client.
+    """Both sides of an upgrade of a collection of Milvus, held by one client.
+
+    Use it for a collection in Milvus, a server or a file of Milvus Lite.
 
     Args:
         address: Of the service, or of a file.
@@ -33,6 +35,14 @@ class MilvusEngine:
 
     Raises:
         GalleryError: Something of the collection cannot be kept in another one.
+
+    >>> from limpet import start_upgrade
+    >>> from limpet.upgrade.model import UpgradeModel
+    >>> url = "milvus://127.0.0.1:19530/products?vector=emb&text=title&ledger=upgrade.db"
+    >>> old, new = UpgradeModel("declared:v1", 32, "v1"), UpgradeModel("declared:v2", 64, "v2")
+    >>> with start_upgrade(url, new, old=old) as upgrade:  # doctest: +SKIP
+    ...     print(upgrade.phase, upgrade.status().items)
+    started 120
     """
 
     beside: ClassVar[Collection[str]] = ()

@@ -35,9 +35,18 @@ from limpet.support.disk import Disk
 class PgvectorStore(LedgerStore):
     """One schema of a PostgreSQL database: the ledger's tables, and a table of vectors for every generation.
 
+    Use it when several machines read and write the gallery, or when a PostgreSQL server with pgvector is there already.
+
     Args:
         database: Where the schema is.
         disk: Told of every step.
+
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, Gallery
+    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), "postgresql://shop@127.0.0.1:54320/shop?schema=live"
+    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:  # doctest: +SKIP
+    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
+    4 added; found 0
     """
 
     kind: ClassVar[str] = "postgresql"

@@ -35,7 +35,9 @@ def adds_vectors(client: QdrantClient) -> bool:
 
 
 class QdrantEngine:
-    """Both sides, held by one client.
+    """Both sides of an upgrade of a collection of Qdrant, held by one client.
+
+    Use it for a collection in Qdrant, a server or a local folder; named vectors need no second collection.
 
     Args:
         address: Of the service, or of a folder.
@@ -43,6 +45,14 @@ class QdrantEngine:
         new: Another collection with a vector of the same name; or the same one, with another vector.
         dim: Dimension of the new vectors.
         version: A key of the payload that the application changes with every write; None to compare points as a whole.
+
+    >>> from limpet import start_upgrade
+    >>> from limpet.upgrade.model import UpgradeModel
+    >>> url = "qdrant://127.0.0.1:6333/products?vector=emb&text=title&ledger=upgrade.db"
+    >>> old, new = UpgradeModel("declared:v1", 32, "v1"), UpgradeModel("declared:v2", 64, "v2")
+    >>> with start_upgrade(url, new, old=old) as upgrade:  # doctest: +SKIP
+    ...     print(upgrade.phase, upgrade.status().items)
+    started 120
     """
 
     beside: ClassVar[Collection[str]] = ("vector", "collection")

@@ -28,9 +28,19 @@ class ByCamera(RankingProtocol):
 
     Paper: Zheng et al., Scalable Person Re-identification: A Benchmark, ICCV 2015.
 
+    Use it for re-identification, where a picture by the query's own camera is too easy an answer.
+
     Args:
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
+
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> persons, columns = np.arange(6) % 2, {"camera": np.arange(6) // 2}
+    >>> vectors = np.eye(6, dtype=np.float32) + 0.5
+    >>> v1, v2 = (EmbeddingSet(vectors, model=name, labels=persons, columns=columns) for name in ("v1", "v2"))
+    >>> evaluate(v1, v2, protocol=ByCamera(leave_one_out=True)).protocol.name
+    'market1501'
     """
 
     name: ClassVar[str] = "market1501"

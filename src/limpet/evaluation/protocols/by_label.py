@@ -16,9 +16,18 @@ from limpet.evaluation.sides import relevant_by_label
 class ByLabel(RankingProtocol):
     """Items of the query's class are relevant, compared by name where both sides have names (HBCT, In-shop, CIFAR).
 
+    Use it for labelled items; it is the default.
+
     Args:
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
+
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> vectors, labels = np.eye(6, dtype=np.float32) + 0.5, np.arange(6) % 2
+    >>> items = [EmbeddingSet(vectors, model=name, labels=labels) for name in ("v1", "v2")]
+    >>> evaluate(*items, protocol=ByLabel(leave_one_out=True)).protocol.name
+    'labels'
     """
 
     name: ClassVar[str] = "labels"
@@ -34,9 +43,18 @@ class ByLabel(RankingProtocol):
 class SeenClasses(ByLabel):
     """Recall of continual visual search: a query whose class is not in the gallery is a miss (CVS, AR@K).
 
+    Use it when the gallery grows by sessions, and some queries ask for classes that are not in it yet.
+
     Args:
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
+
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> vectors, labels = np.eye(6, dtype=np.float32) + 0.5, np.arange(6) % 2
+    >>> items = [EmbeddingSet(vectors, model=name, labels=labels) for name in ("v1", "v2")]
+    >>> evaluate(*items, protocol=SeenClasses(leave_one_out=True)).protocol.name
+    'continual'
     """
 
     name: ClassVar[str] = "continual"

@@ -156,12 +156,21 @@ class Relevance(RankingProtocol):
     Clicks and the like know only items that the old system showed, so a better answer of the new one counts as wrong.
     Scores are measured by them, and no verdict is spoken unless somebody vouches for the pairs.
 
+    Use it for judgements of your own, or clicks, in place of class labels.
+
     Args:
         pairs: Who answers whom, and who is left out.
         judged: Whether people judged, whatever either model found, which items answer each query.
         unknown: What pairs with a query or item that is not embedded do: "refuse" stops, "leave-out" counts them.
         leave_one_out: Leave out the gallery item with the id of the query.
         no_relevant: What a query without any relevant item is worth.
+
+    >>> from limpet import EmbeddingSet, evaluate
+    >>> queries, items = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32) + 0.1
+    >>> v1, v2 = ((EmbeddingSet(queries, model=m), EmbeddingSet(items, model=m)) for m in ("v1", "v2"))
+    >>> pairs = RelevancePairs(["0", "1", "2"], ["0", "1", "1"], np.zeros(3, bool))
+    >>> evaluate(v1, v2, protocol=Relevance(pairs=pairs, judged=True)).cross["recall@5"]
+    1.0
     """
 
     name: ClassVar[str] = "relevance"

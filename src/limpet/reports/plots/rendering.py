@@ -17,7 +17,7 @@ from limpet.support.extras import needing
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["save", "svg", "width_of"]
+__all__ = ["for_page", "save", "svg", "width_of"]
 
 ENDINGS = (".svg", ".png", ".pdf")
 """Of the files that charts are saved in."""
@@ -38,6 +38,17 @@ def svg(chart: alt.LayerChart) -> str:
     A page sets fonts and the halo of words; see `style.css`. Nothing has an id, so that pages may hold several.
     """
     return ElementTree.tostring(_compiled(chart, VARIABLES), encoding="unicode")
+
+
+def for_page(drawing: str, title: str, told: str) -> str:
+    """Return an SVG that Vega drew as `svg` returns a chart.
+
+    Args:
+        drawing: The SVG, such as the output of a cell of a notebook.
+        title: What the chart shows.
+        told: What it says, for readers who do not see it.
+    """
+    return ElementTree.tostring(_simplified(drawing, title, told, VARIABLES), encoding="unicode")
 
 
 def width_of(chart: alt.LayerChart) -> float:
@@ -112,15 +123,18 @@ def _compiled(chart: alt.LayerChart, variables: dict[str, str]) -> ElementTree.E
         import vl_convert
     spec = chart.to_dict(validate=False)
     said = spec["usermeta"]
-    text = vl_convert.vegalite_to_svg(json.dumps(spec))
-    root = ElementTree.fromstring(clean(text))
+    return _simplified(vl_convert.vegalite_to_svg(json.dumps(spec)), said["title"], said["told"], variables)
+
+
+def _simplified(drawing: str, title: str, told: str, variables: dict[str, str]) -> ElementTree.Element:
+    root = ElementTree.fromstring(clean(drawing))
     _simplify(root, variables)
-    label = {"class": "chart", "role": "img", "aria-label": f"{said['title']}. {said['told']}"}
+    label = {"class": "chart", "role": "img", "aria-label": f"{title}. {told}"}
     root.attrib = {**label, "viewBox": str(root.get("viewBox"))}
-    for place, (tag, words) in enumerate((("title", said["title"]), ("desc", said["told"]))):
-        told = ElementTree.Element(f"{_SVG}{tag}")
-        told.text = words
-        root.insert(place, told)
+    for place, (tag, words) in enumerate((("title", title), ("desc", told))):
+        described = ElementTree.Element(f"{_SVG}{tag}")
+        described.text = words
+        root.insert(place, described)
     return root
 
 
