@@ -47,12 +47,14 @@ GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
 class AdvBCT(CompatibilityMethod):
     r"""Boundary-aware backward-compatible learning (Pan et al., CVPR 2023, arXiv:2305.02610, Eqs. 2, 12, 14).
 
-    A critic tries to tell new embeddings from old ones while the new model learns to fool it; and every new
-    embedding must stay within an elastic distance of its old class centre.
+    A critic D tries to tell new embeddings from old ones while the new model learns to fool it: the gradient of A
+    reaches it with the opposite sign, times a factor that rises from 0 to 1. And every new embedding must stay within
+    an elastic distance r of its old class centre o, a mean of unit vectors that is not brought to unit length. The
+    share u of a class is learned, between 0 and 1; V are the items outside their boundary.
 
     Loss:
         L = \lambda_t L_\text{task} + \lambda R + \lambda_a \gamma_e A
-        R = \frac{1}{|V|} \sum_{i \in V} ( \lVert z_i - p_{y_i} \rVert - r_{y_i} )
+        R = \frac{1}{|V|} \sum_{i \in V} ( \lVert z_i - o_{y_i} \rVert - r_{y_i} )
         r_c = (1 - u_c) r_c^\text{max} + u_c t
         A = \frac{1}{B} \sum_i [ - \log D_\text{new}(x_i) - \log D_\text{old}(x_i^\text{old}) ]
 

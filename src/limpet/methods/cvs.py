@@ -35,14 +35,16 @@ class CVS(CompatibilityMethod):
     Session after session a model learns on, and the gallery is never embedded again. The data coherence holds every
     embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery; the model
     coherence near the last model's embedding of the same item, and away from those of other classes. Exemplars chosen
-    by herding are shuffled among the session's own images. Both losses work on unit vectors.
+    by herding are shuffled among the session's own images. Both losses work on unit vectors. In the equations, k(i) is
+    the item of another class whose old embedding is nearest to item i's new one, e is a replayed embedding, which is
+    shorter than 1, and S are the items whose class has one.
 
     Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
     coherence, the paper's α, which it tunes itself; its β stays 1.
 
     Loss:
         L = L_\text{task} + \alpha M + \beta D
-        M = \frac{1}{B} \sum_i \max(0, \lVert z_i - v_i \rVert - \lVert z_i - v_{n(i)} \rVert + m)
+        M = \frac{1}{B} \sum_i \max(0, \lVert z_i - v_i \rVert - \lVert z_i - v_{k(i)} \rVert + m)
         D = \frac{1}{|S|} \sum_{i \in S} \lVert z_i - e_{y_i} \rVert^2
 
     Args:

@@ -58,8 +58,8 @@ class HBCT(CompatibilityMethod):
 
     Departures:
         Similarities are divided by τ, which the paper lists and Eq. 12 does not show. The uncertainty u is the share
-        that the text defines; Eq. 10 prints it for K = 1. A pair closer than 1e-4 costs no entailment, since its angle
-        has no limit.
+        that the text defines; Eq. 10 prints it for K = 1. As an exponent it is at least 0.001. A pair closer
+        than 1e-4 costs no entailment, since its angle has no limit.
     """
 
     spaces = frozenset({"lorentz"})

@@ -25,7 +25,8 @@ class NCCL(CompatibilityMethod):
 
     A queue keeps the old embeddings of the latest items. A new embedding is drawn to every entry of its class, the
     more the closer that entry is to the item's own old embedding. A second term asks the same of classifier scores,
-    with the same weights.
+    with the same weights. In the equations, A are the credible items of the batch, and n_i counts the entries of item
+    i's class.
 
     Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
     embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
@@ -33,7 +34,7 @@ class NCCL(CompatibilityMethod):
 
     Loss:
         L = L_\text{task} + \lambda [ C(z, q) + \lambda_s C(s, s^q) ]
-        C(a, b) = - \frac{1}{B} \sum_i \frac{1}{n_i} \sum_{j: y_j = y_i} \frac{1 + v_i \cdot q_j}{2}
+        C(a, b) = - \frac{1}{|A|} \sum_{i \in A} \frac{1}{n_i} \sum_{j: y_j = y_i} \frac{1 + v_i \cdot q_j}{2}
             \log \frac{\exp(a_i \cdot b_j / \tau)}{\sum_k \exp(a_i \cdot b_k / \tau)}
 
     Args:

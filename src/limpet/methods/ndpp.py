@@ -25,14 +25,15 @@ class NDPP(CompatibilityMethod):
 
     As p2s, but every new embedding is drawn to a target beside its old prototype: pushed away from the most similar
     old prototypes once before training, and from the most similar new ones at the start of every epoch. So classes
-    that the old model confuses need not stay confused. Negatives remain the unperturbed old prototypes.
+    that the old model confuses need not stay confused. Negatives remain the unperturbed old prototypes. In the
+    equations, N_c(q) are the K classes other than c whose prototypes are most similar to q.
 
     Loss:
         L = L_\text{task} + \lambda C
-        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot t_{y_i} / \tau)}
-            {\exp(z_i \cdot t_{y_i} / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
-        t_c = p_c + \alpha_1 r_c(p_c, P_\text{old}) + \alpha_2 r_c(p_c + \alpha_1 r_c, P_\text{new})
-        r_c(q, P) = \frac{\sum_k \cos(q, P_k) (q - P_k)}{\sum_k \cos(q, P_k)}
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot n(t_{y_i}) / \tau)}
+            {\exp(z_i \cdot n(t_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
+        t_c = t_c^0 + \alpha_2 r_c(t_c^0, P^\text{new}), \quad t_c^0 = p_c + \alpha_1 r_c(p_c, P^\text{old})
+        r_c(q, P) = \frac{\sum_{k \in N_c(q)} \cos(q, P_k) (q - P_k)}{\sum_{k \in N_c(q)} \cos(q, P_k)}
 
     Args:
         weight: Factor of the contrast (the paper's lambda).

@@ -29,8 +29,8 @@ class ODPP(CompatibilityMethod):
 
     Loss:
         L = L_\text{task} + \lambda C
-        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot t_{y_i} / \tau)}
-            {\exp(z_i \cdot t_{y_i} / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
+        C = - \frac{1}{B} \sum_i \log \frac{\exp(z_i \cdot n(t_{y_i}) / \tau)}
+            {\exp(z_i \cdot n(t_{y_i}) / \tau) + \sum_{c \ne y_i} \exp(z_i \cdot p_c / \tau)}
         t_c = p_c + R_c
         R = \text{argmin} \sum_{c \ne k} [ \max(0, t_c \cdot t_k - \theta_\text{old})
             + \gamma \max(0, t_c \cdot p_k^\text{new} - \theta_\text{new}) ]
