@@ -49,7 +49,9 @@ def measure(url: str, dim: int, budget: int) -> dict[str, float]:
         status = it.status()
         compared = time.monotonic() - began
         source = CallableVectors(lambda texts: ready[: len(texts)], "declared:new", Hypersphere(dim), it.texts)
-        done = it.backfill(source, budget=budget, on_step=lambda step: steps.append((step["seconds"], step["written"])))
+        done = it.backfill(
+            source, budget=budget, progress=lambda step: steps.append((step["seconds"], step["written"]))
+        )
         it.cancel(force=True)
     (first, before), (last, after) = steps[0], steps[-1]
     assert done.written == budget and status.lacking["new"] == status.items

@@ -77,7 +77,7 @@ def epoch_seconds(run: str, spec: EncoderSpec, images: ImageSet, old: OldModel) 
         encoder, head, METHODS[name](**options), training_loader(images, batch_size=BATCH, seed=0),
         encoding_loader(images, batch_size=BATCH), space=Hypersphere(DIM), class_names=images.class_names, old=old,
         optimizer=partial(torch.optim.SGD, lr=0.01, momentum=0.9), fabric=Fabric(accelerator="cpu", devices=1),
-        epochs=2, seed=0, on_step=note,
+        epochs=2, seed=0, progress=note,
     )  # fmt: skip
     return ends[1] - ends[0]
 

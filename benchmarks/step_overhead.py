@@ -212,7 +212,7 @@ def one_turn(problem: Problem, method: CompatibilityMethod, steps: int) -> tuple
             encoding_loader(problem.images, batch_size=BATCH), space=problem.space,
             class_names=problem.images.class_names, old=problem.old if method.needs_old else None,
             optimizer=partial(torch.optim.SGD, lr=0.01, momentum=0.9),
-            fabric=Fabric(accelerator="cpu", devices=1), epochs=1, seed=0, on_step=stamp,
+            fabric=Fabric(accelerator="cpu", devices=1), epochs=1, seed=0, progress=stamp,
         )  # fmt: skip
     gc.collect()  # the exception and its frames hold the optimiser
     return float(np.median(np.diff(stamps))), terms

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
 
 import limpet
+from limpet.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
 
 LAZY = (
     "limpet",
@@ -37,18 +45,44 @@ def test_the_names_other_code_relies_on() -> None:
         assert all(callable(getattr(module, name)) for name in names)
 
 
-def public_parameters(names: list[str], home: Any) -> Iterator[tuple[str, str]]:
-    """Yield the parameters of functions, classes and public methods, each with the name of what takes it."""
-    for name in names:
-        thing = getattr(home, name)
-        inside = [one for one in dir(thing) if not one.startswith("_")] if inspect.isclass(thing) else []
-        for called, one in ((name, thing), *((f"{name}.{method}", getattr(thing, method)) for method in inside)):
-            if inspect.isclass(one) or inspect.isfunction(inspect.unwrap(getattr(one, "__func__", one))):
-                yield from ((called, parameter) for parameter in inspect.signature(one).parameters)
+def functions() -> Iterator[tuple[str, str, ast.FunctionDef]]:
+    """Yield every function and method of both packages, with its module and its name there."""
+    for root in (ROOT / "src", ROOT / "bench/src"):
+        for path in sorted(root.rglob("*.py")):
+            module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            homes = [("", ast.parse(path.read_text("utf-8")))]
+            homes += [(f"{one.name}.", one) for one in homes[0][1].body if isinstance(one, ast.ClassDef)]
+            for inside, home in homes:
+                yield from (
+                    (module, f"{inside}{one.name}", one) for one in home.body if isinstance(one, ast.FunctionDef)
+                )
 
 
-def test_what_draws_takes_a_seed_by_that_name() -> None:
-    found = list(public_parameters(limpet.__all__, limpet))
-    found += [(name, option) for name, one in limpet.ADAPTERS.items() for option in inspect.signature(one).parameters]
-    assert {("evaluate", "seed"), ("adapt", "seed"), ("fit", "seed"), ("residual_mlp", "seed")} <= set(found)
-    assert not [one for one in found if one[1] in ("random_state", "random_seed", "rng")]
+def parameters(function: ast.FunctionDef) -> dict[str, str]:
+    """Return the annotations of all parameters by name."""
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    return {one.arg: ast.unparse(one.annotation) if one.annotation else "" for one in every}
+
+
+def test_what_draws_takes_a_seed_and_what_takes_long_shows_progress_by_these_names() -> None:
+    found = [(module, name, set(parameters(one))) for module, name, one in functions()]
+    for taking, name in [("seed", "evaluate"), ("seed", "adapt"), ("seed", "fit"), ("progress", "Gallery.upsert")]:
+        assert any(called == name and taking in given for _, called, given in found), (name, taking)
+    other = {"random_state", "random_seed", "rng_seed", "on_step", "on_batch", "callback", "show_progress"}
+    assert not [one for one in found if one[2] & other]
+    options = [(name, option) for name, one in limpet.ADAPTERS.items() for option in inspect.signature(one).parameters]
+    assert ("residual_mlp", "seed") in options and not [one for one in options if one[1] in other]
+
+
+def test_an_unknown_bar_is_refused_before_anything_else() -> None:
+    showing = [
+        (module, name) for module, name, one in functions()
+        if any(given.arg == "progress" and "Progress[" in ast.unparse(given) for given in one.args.kwonlyargs)
+        and not re.search(r"(^|\.)_|\bcli\b|OpenGallery", f"{module}.{name}")
+    ]  # fmt: skip
+    assert len(showing) > 20
+    for module, name in showing:
+        function = attrgetter(name)(import_module(module))
+        with pytest.raises(ConfigError, match="progress='bar' is unknown"):
+            function(progress="bar")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from limpet.cli import console as screen
 from limpet.cli import main
-from limpet.cli.console import counting_progress, heartbeat, rate_progress, training_progress
+from limpet.cli.console import counting_progress, heartbeat, progress_bar, training_progress
 
 Until = Callable[[str], str]
 
@@ -44,20 +44,20 @@ def until(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 def epochs() -> Iterator[Callable[[int], None]]:
     with training_progress("p2s") as tell:
         yield lambda done: tell(
-            {"images": 640, "terms": {"task": 1.5}, "epoch": 0, "epochs": 2, "steps": 50, "step": done - 1}
+            {"images": 640, "terms": {"task": 1.5}, "epoch": 0, "epochs": 2, "done": done, "total": 100}
         )
 
 
 @contextmanager
 def rows() -> Iterator[Callable[[int], None]]:
-    with rate_progress("importing", 100) as tell:
+    with progress_bar("importing", 100) as tell:
         yield lambda done: tell({"done": done, "state": "store out of reach"})
 
 
 @pytest.mark.parametrize(
     ("work", "first", "then"),
     [
-        (lambda: counting_progress("query", 100), "query, 0 seconds", "query, 0 seconds: 25 of 100, 0 seconds left"),
+        (lambda: counting_progress("query", 100), "query, 0 seconds", "query, 0 seconds: 25 of 100, "),
         (rows, "importing, 0 seconds", "importing, 0 seconds: 25 of 100, "),
         (epochs, "p2s, 0 seconds", "p2s, 0 seconds: 25 of 100, epoch 1/2  task 1.500"),
     ],

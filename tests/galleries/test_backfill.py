@@ -162,7 +162,7 @@ def test_damaged_files_are_not_waited_for(tmp_path, embed, source) -> None:
     for file in (tmp_path / "g").rglob("data/*.lance"):
         file.write_bytes(file.read_bytes()[:100] + b"rubbish" * (file.stat().st_size // 7))
     with Gallery.open(place) as gallery, pytest.raises(LastingStoreError):
-        gallery.backfill(source, order="uncertainty", batch=8, pause=60, on_step=told.append)
+        gallery.backfill(source, order="uncertainty", batch=8, pause=60, progress=told.append)
     assert not any("waiting" in step for step in told)
 
 
@@ -248,7 +248,7 @@ def test_an_upgrade_that_is_cancelled_meanwhile_ends_it(shop, source, embedding)
 
     source.meanwhile = cancel if embedding else source.meanwhile
     with pytest.raises(GalleryError, match="g2 was cancelled while it was filled"):
-        shop.backfill(source, batch=4, on_step=None if embedding else cancel)
+        shop.backfill(source, batch=4, progress=None if embedding else cancel)
     assert shop.state.phase == "steady"
 
 

@@ -114,7 +114,7 @@ def test_taken_while_others_write_it_holds_one_commit_and_goes_on_elsewhere(
     while writer.commits < 8:
         assert writer.failure is None and not writer.enough.wait(0.002)
     told: list[dict[str, object]] = []
-    taken = filled.backup(tmp_path / "backup", on_step=told.append)
+    taken = filled.backup(tmp_path / "backup", progress=told.append)
     after = writer.commits
     while writer.commits < after + 4:  # writing went on
         assert writer.failure is None and not writer.enough.wait(0.002)

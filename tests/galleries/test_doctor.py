@@ -77,7 +77,7 @@ def blob(*numbers: float) -> bytes:
 def test_a_sound_gallery_is_called_sound(upgraded: Gallery, embed: Embed) -> None:
     before = upgraded.store.pointer().sequence
     told: list[dict[str, Any]] = []
-    found = doctor(upgraded, [Source(embed, "old"), Source(embed, "new")], on_step=told.append)
+    found = doctor(upgraded, [Source(embed, "old"), Source(embed, "new")], progress=told.append)
     assert found.healthy and kinds(found) == []
     assert kinds(found, "note") == [("lacking", "g2", 10), ("declared", None, 2)]
     assert (found.items, found.rows, found.sequence) == (30, {"g1": 30, "g2": 20}, before)
@@ -340,7 +340,7 @@ def test_writes_meanwhile_are_not_taken_for_damage(
         if left and counting[-1]:
             upgraded.delete([left.pop()])
 
-    found = doctor(upgraded, on_step=delete)
+    found = doctor(upgraded, progress=delete)
     assert found.items == 29 and sum(counting) == 2  # g1 was counted twice
     assert kinds(found) == []
 

@@ -128,7 +128,7 @@ def test_an_upsert_removes_the_vectors_that_it_does_not_bring(started, embed, as
 def test_large_sets_are_several_commits(gallery, embed, monkeypatch) -> None:
     monkeypatch.setattr("limpet.galleries.gallery.ROWS_AT_ONCE", 5)
     told: list[dict[str, Any]] = []
-    gallery.add(embed("old", IDS), on_step=told.append)
+    gallery.add(embed("old", IDS), progress=told.append)
     assert told == [{"done": done, "total": 12} for done in (5, 10, 12)]
     assert [entry.event["items"] for entry in gallery.store.journal(after=1)] == [5, 5, 2]
 

@@ -200,7 +200,7 @@ def test_finish_counts_what_is_written_while_it_reads(started, embed, only_these
     started.backfill(only_these(embed("new", IDS)))
     late = iter([lambda: started.upsert(embed("old", ["late"]))])
     with pytest.raises(GalleryError, match="1 of 13 items have no vector of g2"):
-        started.finish(on_step=lambda told: next(late, lambda: None)())
+        started.finish(progress=lambda told: next(late, lambda: None)())
     assert "g1" in started.state.by_name
 
 
@@ -308,7 +308,7 @@ def test_a_swap_between_two_commits_of_one_upsert_stays(tmp_path, embed, monkeyp
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as mine, Gallery.open(place) as other:
         other.start("declared:new", SPHERE)
         swaps = iter([lambda: other.swap(force="tests")])
-        mine.add(embed("old", IDS), on_step=lambda told: next(swaps, lambda: None)())
+        mine.add(embed("old", IDS), progress=lambda told: next(swaps, lambda: None)())
         assert (mine.state.active, other.state.active, len(other)) == ("g2", "g2", 12)
 
 

@@ -114,7 +114,7 @@ def test_a_backfill_finishes_a_mapping_that_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gallery.start("declared:new", wide, adapter=adapter("old_to_new"), on_step=stop)
+        gallery.start("declared:new", wide, adapter=adapter("old_to_new"), progress=stop)
     assert gallery.search(asked("new", space=wide)).covered == 5
     with pytest.raises(GalleryError, match="would not find 7 of 12 items"):
         gallery.swap()

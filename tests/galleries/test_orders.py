@@ -160,6 +160,6 @@ def test_vectors_that_newer_ones_replaced_say_nothing() -> None:
 
 def test_progress_is_told(two_regions: Sets) -> None:
     gallery, told = opened(points(np.ones((30, 2)), "old", space=Lorentz(2))), []
-    on_step: Callable[[dict[str, Any]], None] = told.append
-    order_ids(gallery.store, gallery.state, "g2", "uncertainty", on_step=on_step)
+    progress: Callable[[dict[str, Any]], None] = told.append
+    order_ids(gallery.store, gallery.state, "g2", "uncertainty", progress=progress)
     assert told[-1] == {"step": "reading g1", "done": 30, "total": 30}

@@ -185,7 +185,7 @@ def test_first_hits_before_and_after(gallery: Gallery) -> None:
 def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     told: list[dict[str, Any]] = []
     source = Source(NEW)
-    found = rehearse(gallery, source, on_step=told.append)
+    found = rehearse(gallery, source, progress=told.append)
     assert found.steps == ("start", "swap", "backfill", "rollback", "finish")
     assert found.rollback_equal and found.after_rollback == found.before and found.passed
     assert (found.searches.failed, found.searches.incomplete, found.searches.wrong) == ((), 0, 0)

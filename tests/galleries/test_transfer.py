@@ -90,7 +90,7 @@ def check_whole(gallery: Gallery, embed: Embed, tolerance: float = 1e-6) -> None
 
 def test_parquet_comes_in_commits_of_a_batch(shop: Gallery, write: Any, embed: Embed) -> None:
     told: list[dict[str, Any]] = []
-    done = import_table(shop, parquet(write()), batch=3, on_step=told.append)
+    done = import_table(shop, parquet(write()), batch=3, progress=told.append)
     check_whole(shop, embed)
     assert (done.read, done.written, done.skipped) == (10, 10, 0)
     assert [one["written"] for one in told][-1] == 10 and {one["total"] for one in told} == {10}
@@ -147,7 +147,7 @@ def test_an_interrupted_import_goes_on(shop: Gallery, write: Any, embed: Embed) 
             raise PulledError
 
     with pytest.raises(PulledError):
-        import_table(shop, parquet(path), batch=2, on_step=pull)
+        import_table(shop, parquet(path), batch=2, progress=pull)
     assert len(shop) == 4
     with pytest.raises(DataError, match=r"(?s)rows 1 to .*already: 'i00'.*--skip-existing"):
         import_table(shop, parquet(path))
@@ -241,7 +241,7 @@ def test_a_table_of_lancedb(shop: Gallery, tmp_path: Path, embed: Embed) -> None
             table.delete("id = 'i09'")  # what is written meanwhile does not count
         told.append(step)
 
-    assert import_table(shop, lance(tmp_path / "lake", "items"), batch=2, on_step=grow).written == 10
+    assert import_table(shop, lance(tmp_path / "lake", "items"), batch=2, progress=grow).written == 10
     check_whole(shop, embed)
     assert len(told) >= 5
     held = lance(tmp_path / "lake", "items")
@@ -284,7 +284,7 @@ def test_a_table_of_postgresql(shop: Gallery, embed: Embed, kind: str, request: 
                 [identifier, vectors[number], found["label"], found.get("price"), number, found["sold"]],
             )
     told: list[dict[str, Any]] = []
-    assert import_table(shop, open_source(f"{url}&table=bazaar.items"), batch=3, on_step=told.append).written == 10
+    assert import_table(shop, open_source(f"{url}&table=bazaar.items"), batch=3, progress=told.append).written == 10
     assert len(told) == 4
     check_whole(shop, embed, 1e-3 if kind == "halfvec(4)" else 1e-6)
     with pytest.raises(ConfigError, match="There is no table 'items'"):
@@ -339,7 +339,7 @@ def full(shop: Gallery, write: Any) -> Gallery:
 
 def test_parquet_there_and_back(full: Gallery, tmp_path: Path, embed: Embed, write: Any) -> None:
     told: list[dict[str, Any]] = []
-    done = export(full, None, tmp_path / "out.parquet", on_step=told.append)
+    done = export(full, None, tmp_path / "out.parquet", progress=told.append)
     assert (done.generation, done.rows, done.left_out, told[-1]) == ("g1", 10, {}, {"done": 10, "total": 10})
     assert pq.read_schema(done.path).names == ["id", "vector", *COLUMNS]
     columns = columns_of(parquet(done.path))

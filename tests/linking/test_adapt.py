@@ -152,7 +152,7 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points, monkeypat
 def test_candidates_tell_when_they_are_done(sets) -> None:
     done, steps = [], []
     choice = Choice(("procrustes",), heads=HEADS, direction="old_to_new")
-    adapt(*sets, choice, on_fit=done.append, on_step=steps.append, **QUICK)
+    adapt(*sets, choice, on_fit=done.append, progress=steps.append, **QUICK)
     assert [event["name"] for event in done] == [GALLERY.replace("ridge", "procrustes"), "head p2s"] and len(steps) >= 2
 
 
@@ -219,7 +219,7 @@ def test_a_saved_head_is_trained_on_all_pairs_and_says_how_its_model_is_opened(s
     model = {"model": "b", "truncate_dim": 14}
     folder = save_link(
         "head p2s", *sets, Choice((), heads=HEADS), tmp_path, frozen_model=model, data_name="things", seed=3,
-        on_step=steps.append,
+        progress=steps.append,
     )  # fmt: skip
     assert folder == tmp_path / "head" and len(steps) == 2 * (600 // 64)
     release = load_release(folder)
@@ -237,7 +237,7 @@ def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_pat
     def batches(recipe, folder):
         steps = []
         heads = {"p2s": Experiment(method="p2s", recipe=recipe)}
-        save_link("head p2s", *few, Choice((), heads=heads), folder, on_step=steps.append)
+        save_link("head p2s", *few, Choice((), heads=heads), folder, progress=steps.append)
         return steps[0]["steps"]
 
     assert head_recipe(300).batch_size == 32 and batches(HEAD_RECIPE, tmp_path / "usual") == 300 // 32

@@ -56,7 +56,7 @@ def test_what_is_in_a_cache_is_counted_too(tiny: Path, tmp_path: Path) -> None:
 def test_long_texts_can_be_refused_before_anything_is_embedded(tiny: Path) -> None:
     done: list[int] = []
     with pytest.raises(DataError, match="1 of 2 texts have more than the 12 tokens"):
-        embed_texts(opened(tiny, on_long="fail"), texts(SHORT, LONG), on_batch=done.append)
+        embed_texts(opened(tiny, on_long="fail"), texts(SHORT, LONG), progress=done.append)
     assert not done and len(embed_texts(opened(tiny, on_long="fail"), texts(SHORT))) == 1
 
 

@@ -280,9 +280,9 @@ def test_static_words_take_a_prefix_too() -> None:
 
 
 def test_batches_and_their_order_do_not_matter(minilm: TextEncoder) -> None:
-    counted: list[int] = []
-    vectors = minilm.encode(TEXTS, batch_size=3, on_batch=counted.append)
-    assert counted == [3, 1]
+    counted: list[dict[str, Any]] = []
+    vectors = minilm.encode(TEXTS, batch_size=3, progress=counted.append)
+    assert counted == [{"done": 3, "total": 4}, {"done": 4, "total": 4}]
     for row, text in enumerate(TEXTS):
         np.testing.assert_allclose(vectors[row], minilm.encode([text])[0], atol=1e-6)
     assert minilm.encode([]).shape == (0, 384)

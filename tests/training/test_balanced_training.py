@@ -93,8 +93,8 @@ def test_a_run_stopped_within_an_epoch_continues_with_the_same_batches(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_release(images, NEW, tmp_path / "resumed", old=base, on_step=told)
-    resumed = train_release(images, NEW, tmp_path / "resumed", old=base, on_step=told)
+        train_release(images, NEW, tmp_path / "resumed", old=base, progress=told)
+    resumed = train_release(images, NEW, tmp_path / "resumed", old=base, progress=told)
     assert steps == [(epoch, step) for epoch in range(2) for step in range(5)], "no step twice, none left out"
     assert resumed.fingerprint == whole.fingerprint
 

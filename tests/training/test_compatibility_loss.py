@@ -115,7 +115,7 @@ def run_of_fit(name: str, scene: Scene, epochs: int) -> tuple[list[float], list[
         model, head, method, loader, encoding_loader(scene.images, batch_size=32), space=scene.space,
         class_names=scene.images.class_names, old=scene.old, fabric=Fabric(accelerator="cpu", devices=1),
         optimizer=lambda weights: torch.optim.SGD(weights, lr=0.05), epochs=epochs, seed=3,
-        on_step=lambda event: losses.append(float(event["loss"])),
+        progress=lambda event: losses.append(float(event["loss"])),
     )  # fmt: skip
     return losses, [model, head, method]
 

@@ -155,7 +155,7 @@ def test_items_are_paired_by_id_and_classes_by_name(frozen: Callable[..., Any], 
 def test_a_finished_head_is_loaded_and_other_settings_are_refused(frozen: Callable[..., Any], tmp_path: Path) -> None:
     old, new = frozen(120, seed=1)
     steps: list[dict[str, Any]] = []
-    settings: dict[str, Any] = {"frozen_model": {"model": "b", "query_prefix": "find: "}, "on_step": steps.append}
+    settings: dict[str, Any] = {"frozen_model": {"model": "b", "query_prefix": "find: "}, "progress": steps.append}
     first = train_head(old, new, experiment(), tmp_path, **settings)
     trained = len(steps)
     assert trained == 3 * (120 // 32)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,12 +53,12 @@ def test_nothing_and_what_has_no_prefix_are_refused(encoder: TextEncoder, texts:
 
 
 def test_a_second_run_encodes_nothing(encoder: TextEncoder, texts: TextSet, tmp_path: Path) -> None:
-    counted: list[int] = []
+    counted: list[dict[str, Any]] = []
     runs = [
-        embed_texts(encoder, texts, role="query", form=form, cache=tmp_path, on_batch=counted.append)
+        embed_texts(encoder, texts, role="query", form=form, cache=tmp_path, progress=counted.append)
         for form in ("features", "points", "features")
     ]
-    assert counted == [3] and len(list(tmp_path.iterdir())) == 1
+    assert counted == [{"done": 3, "total": 3}] and len(list(tmp_path.iterdir())) == 1
     assert (
         runs[0].digest() == runs[2].digest() and runs[1].digest() == embed_texts(encoder, texts, role="query").digest()
     )

@@ -141,7 +141,7 @@ def test_an_epoch_reads_every_text_once(encoder: TextEncoder, tmp_path: Path) ->
     seen: list[TrainingStep] = []
     texts = MANY[np.arange(33)]
     recipe = dataclasses.replace(QUICK, batch_size=16)
-    fine_tune(by_old(texts), texts, encoder, experiment(recipe=recipe), tmp_path, start="ridge", on_step=seen.append)
+    fine_tune(by_old(texts), texts, encoder, experiment(recipe=recipe), tmp_path, start="ridge", progress=seen.append)
     assert [event["images"] for event in seen] == [11, 11, 11]
 
 
@@ -165,10 +165,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     run = partial(fine_tune, by_old(FEW), FEW, two_layers, experiment(recipe=recipe), start=start)
     whole = run(folder=tmp_path / "whole")
     with pytest.raises(StoppedError):
-        run(folder=tmp_path / "stopped", on_step=stops)
+        run(folder=tmp_path / "stopped", progress=stops)
     assert not (tmp_path / "stopped" / "config.json").exists()
     seen: list[TrainingStep] = []
-    assert run(folder=tmp_path / "stopped", on_step=seen.append).release.fingerprint == whole.release.fingerprint
+    assert run(folder=tmp_path / "stopped", progress=seen.append).release.fingerprint == whole.release.fingerprint
     assert [(event["epoch"], event["step"]) for event in seen] == [(1, step) for step in range(4)]
 
 
@@ -206,7 +206,7 @@ def test_what_is_finished_is_opened_and_other_settings_are_refused(tuned: FineTu
 
     place = Path(ModelName(tuned.encoder.name).place).parent
     given = (by_old(MANY), MANY, encoder)
-    again = fine_tune(*given, experiment(recipe=LEARNS), place, on_step=refuse_to_train)
+    again = fine_tune(*given, experiment(recipe=LEARNS), place, progress=refuse_to_train)
     assert again.release.fingerprint == tuned.release.fingerprint
     with pytest.raises(ConfigError, match="other settings: recipe"):
         fine_tune(*given, experiment(recipe=QUICK), place)

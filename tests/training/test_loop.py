@@ -147,7 +147,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(run, method, tmp_path) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(method, epochs=2, checkpoint=path, checkpoint_seconds=0, on_step=keep)
+        run(method, epochs=2, checkpoint=path, checkpoint_seconds=0, progress=keep)
     whole, history = run(method, epochs=2)
     for step, checkpoint in enumerate(kept, start=1):
         path.write_bytes(checkpoint)
@@ -166,7 +166,7 @@ def test_a_checkpoint_is_written_once_there_is_a_second_to_lose(run, tmp_path, m
             found.append(path.exists())
         clock[0] += 0.4 / event["steps"]
 
-    run("bct", checkpoint=path, epochs=4, on_step=look)
+    run("bct", checkpoint=path, epochs=4, progress=look)
     assert found == [False, False, False, True] and path.exists(), "three epochs of 0.4 seconds"
 
 
@@ -176,7 +176,7 @@ def test_running_class_means_survive_an_interruption(run, name, stop, tmp_path) 
     whole, history = run(METHODS[name](new_prototypes="running"))
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        run(METHODS[name](new_prototypes="running"), checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(stop))
+        run(METHODS[name](new_prototypes="running"), checkpoint=path, checkpoint_seconds=0, progress=Interrupt(stop))
     resumed, again = run(METHODS[name](new_prototypes="running"), checkpoint=path, checkpoint_seconds=0)
     assert same(whole, resumed) and again.epochs == history.epochs
 
@@ -192,7 +192,7 @@ def test_class_means_are_those_of_the_embeddings(run, images) -> None:
 
 def test_what_a_method_measures_is_in_the_history_and_the_events(run) -> None:
     events: list[dict[str, Any]] = []
-    _, history = run("ndpp", on_step=events.append)
+    _, history = run("ndpp", progress=events.append)
     moved = [epoch["degrees moved"] for epoch in history.epochs]
     assert len(set(moved)) == 3 and all(0 < angle < 5 for angle in moved)
     assert [event["measures"]["degrees moved"] for event in events if event["step"] == 0] == moved
@@ -206,7 +206,7 @@ def test_resuming_with_adamw_and_selection(run, tmp_path) -> None:
     whole, history = run(**changes)
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        run(**changes, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+        run(**changes, checkpoint=path, checkpoint_seconds=0, progress=Interrupt(5))
     resumed, again = run(**changes, checkpoint=path, checkpoint_seconds=0)
     assert same(whole, resumed) and again == history and history.best_epoch is not None
 
@@ -214,7 +214,7 @@ def test_resuming_with_adamw_and_selection(run, tmp_path) -> None:
 def test_a_checkpoint_is_never_unpickled_and_of_the_same_run(run, tmp_path, monkeypatch) -> None:
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        run(checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(2))
+        run(checkpoint=path, checkpoint_seconds=0, progress=Interrupt(2))
     monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("unpickled"))
     with pytest.raises(ConfigError, match="epochs"):
         run(checkpoint=path, epochs=4)
@@ -248,13 +248,13 @@ def test_the_history_tells_how_long_the_loop_waited_for_data(images, fabric, tmp
     assert 9 * 0.02 <= history.waiting < history.seconds
     assert history.waiting_share == history.waiting / history.seconds
     with pytest.raises(KeyboardInterrupt):
-        run("independent", checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+        run("independent", checkpoint=path, checkpoint_seconds=0, progress=Interrupt(5))
     _, resumed = run("independent", checkpoint=path, checkpoint_seconds=0)
     assert 9 * 0.02 <= resumed.waiting < resumed.seconds, "what was waited before the interruption counts too"
 
 
 def test_steps_are_not_waiting(run) -> None:
-    _, history = run("independent", on_step=lambda event: time.sleep(0.02))
+    _, history = run("independent", progress=lambda event: time.sleep(0.02))
     assert 0 < history.waiting <= history.seconds - 9 * 0.02
 
 
@@ -314,7 +314,7 @@ def test_channels_last_changes_the_rounding_at_most_and_resumes_exactly(coloured
     assert history.epochs[0]["loss"] == pytest.approx(before.epochs[0]["loss"], rel=1e-4)
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        coloured(net=conv_net(1), channels_last=True, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(5))
+        coloured(net=conv_net(1), channels_last=True, checkpoint=path, checkpoint_seconds=0, progress=Interrupt(5))
     with pytest.raises(ConfigError, match="channels last"):
         coloured(net=conv_net(1), checkpoint=path)
     resumed, again = coloured(net=conv_net(1), channels_last=True, checkpoint=path, checkpoint_seconds=0)
@@ -442,7 +442,7 @@ def test_clipping_covers_the_model_only(run) -> None:
 def test_learning_rate_follows_the_schedule(run) -> None:
     rates: list[float] = []
     run(scheduler=Schedule("step", lambda done, epochs: 1 - done / epochs),
-        on_step=lambda event: rates.append(event["learning_rate"]))  # fmt: skip
+        progress=lambda event: rates.append(event["learning_rate"]))  # fmt: skip
     assert rates == pytest.approx([0.1 * (1 - n / 9) for n in range(9)])
 
 
@@ -473,9 +473,9 @@ def test_refusals(run, old) -> None:
 def test_encoding_keeps_order_and_mode(images) -> None:
     with seeded(0):
         net = Net().train()
-    counted: list[int] = []
-    features, labels = encode_features(net, encoding_loader(images, batch_size=7), on_batch=counted.append)
-    assert net.training and sum(counted) == 60
+    counted: list[dict[str, Any]] = []
+    features, labels = encode_features(net, encoding_loader(images, batch_size=7), progress=counted.append)
+    assert net.training and counted[-1] == {"done": 60, "total": 60}
     np.testing.assert_array_equal(labels, images.labels)
     whole = net.eval()(torch.from_numpy(images.read(np.arange(60))))
     torch.testing.assert_close(features, whole.detach())

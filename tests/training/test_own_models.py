@@ -95,10 +95,10 @@ def test_a_stopped_run_goes_on_bit_for_bit(images: ImageSet, tmp_path: Path, tra
     wanted = experiment(trainable=Trainable(**trainable))
     whole = train_release(images, wanted, tmp_path / "whole", encoder=release())
     with pytest.raises(StopError):
-        train_release(images, wanted, tmp_path / "parts", encoder=release(), on_step=stop)
+        train_release(images, wanted, tmp_path / "parts", encoder=release(), progress=stop)
     again = train_release(images, wanted, tmp_path / "parts", encoder=release())
     assert again.fingerprint == whole.fingerprint
-    kept = train_release(images, wanted, tmp_path / "parts", encoder=release(), on_step=stop)
+    kept = train_release(images, wanted, tmp_path / "parts", encoder=release(), progress=stop)
     assert kept.fingerprint == whole.fingerprint, "a finished one is kept"
     with pytest.raises(ConfigError, match=r"other settings: .*initial_weights"):
         train_release(images, wanted, tmp_path / "parts", encoder=release(seed=1))

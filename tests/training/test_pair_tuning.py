@@ -130,7 +130,7 @@ def test_an_epoch_takes_every_pair_once_and_a_stopped_run_goes_on(
     seen: list[TrainingStep] = []
     asked = experiment(recipe=dataclasses.replace(QUICK, epochs=2, batch_size=10))
     old = by_old(FEW.texts)
-    whole = fine_tune(old, FEW, encoder, asked, tmp_path / "whole", on_step=seen.append)
+    whole = fine_tune(old, FEW, encoder, asked, tmp_path / "whole", progress=seen.append)
     assert [event["images"] for event in seen] == [16] * 6  # texts of 3 times 8 pairs
 
     def stops(event: TrainingStep) -> None:
@@ -138,8 +138,8 @@ def test_an_epoch_takes_every_pair_once_and_a_stopped_run_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(old, FEW, encoder, asked, tmp_path / "stopped", on_step=stops)
-    again = fine_tune(old, FEW, encoder, asked, tmp_path / "stopped", on_step=(later := []).append)
+        fine_tune(old, FEW, encoder, asked, tmp_path / "stopped", progress=stops)
+    again = fine_tune(old, FEW, encoder, asked, tmp_path / "stopped", progress=(later := []).append)
     assert len(later) == 3 and again.release.fingerprint == whole.release.fingerprint
 
 

@@ -214,7 +214,7 @@ def test_neither_a_finished_nor_an_unfinished_run_continues_with_other_settings(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_release(images, BASE, tmp_path, on_step=stop)
+        train_release(images, BASE, tmp_path, progress=stop)
     with pytest.raises(ConfigError, match="belongs to another run"):
         train_release(images, replace(BASE, **change), tmp_path)
     release = train_release(images, BASE, tmp_path)
@@ -238,7 +238,7 @@ def test_a_resumed_run_repeats_no_line_of_its_log(images: ImageSet, tmp_path: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_release(images, BASE, tmp_path, on_step=stop)
+        train_release(images, BASE, tmp_path, progress=stop)
     train_release(images, BASE, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [(line["epoch"], line["step"]) for line in lines] == [(0, 0), (0, 3), (1, 0), (1, 3)]

@@ -64,7 +64,7 @@ def test_the_table_of_methods_and_spaces(images, olds, tmp_path) -> None:
                 continue
             release = train_release(
                 images, experiment, tmp_path / name / space, old=old, old_images=images,
-                on_step=lambda event: losses.append(float(event["loss"])),  # noqa: B023 - called within this turn
+                progress=lambda event: losses.append(float(event["loss"])),  # noqa: B023 - called within this turn
             )  # fmt: skip
             assert len(losses) == STEPS and np.isfinite(losses).all() and release.space == SPACES[space](8)
             cells.append(f"{losses[0]:.2f} -> {losses[-1]:.2f}")
@@ -274,7 +274,7 @@ def test_a_finished_or_unfinished_run_of_another_start_or_predecessor_is_refused
             raise InterruptionError
 
     with pytest.raises(InterruptionError):
-        train_release(images, learning(0.5), tmp_path / "broken", on_step=stop)
+        train_release(images, learning(0.5), tmp_path / "broken", progress=stop)
     with pytest.raises(ConfigError, match="another run: curvature_start differ"):
         train_release(images, learning(0.6), tmp_path / "broken")
     other = train_release(images, replace(BASE, geometry=LORENTZ, seed=5), tmp_path / "other")
@@ -312,7 +312,7 @@ def test_an_interrupted_run_with_a_learned_curvature_ends_as_if_it_had_not_been(
             raise InterruptionError
 
     with pytest.raises(InterruptionError):
-        train_release(images, experiment, tmp_path / "broken", on_step=stop)
+        train_release(images, experiment, tmp_path / "broken", progress=stop)
     assert train_release(images, experiment, tmp_path / "broken").fingerprint == whole.fingerprint
 
 

@@ -114,7 +114,7 @@ def test_other_methods_train_over_a_narrower_model_where_asked(
     recipe = replace(BASE.recipe, epochs=1, old_view=view)
     experiment = of_width(7, name, geometry=PADDED, recipe=recipe)
     release = train_release(images, experiment, tmp_path, old=first, old_images=images,
-                            on_step=lambda event: losses.append(float(event["loss"])))  # fmt: skip
+                            progress=lambda event: losses.append(float(event["loss"])))  # fmt: skip
     assert np.isfinite(losses).all() and release.space == Hypersphere(7)
     assert release.record.compatible_with == first.fingerprint
 

@@ -222,7 +222,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
 
 def every_item_gets_its_vector(live: Live, source: Source) -> None:
     told: list[Any] = []
-    done = live.fill(source, batch=8, on_step=told.append)
+    done = live.fill(source, batch=8, progress=told.append)
     assert (done.embedded, done.written, done.missing, done.lacking, done.stopped) == (20, 20, 0, 0, "done")
     assert [len(call) for call in source.calls] == [8, 8, 4]
     assert [(step["done"], step["total"]) for step in told] == [(8, 20), (16, 20), (20, 20)]
@@ -310,7 +310,7 @@ def a_source_that_may_spend_no_more_ends_it(live: Live, source: Source) -> None:
 def an_outage_is_waited_for(live: Live, source: Source) -> None:
     told: list[Any] = []
     live.failures = [StoreError("gone")] * 3
-    done = live.fill(source, batch=20, retries=3, pause=1.0, on_step=told.append)
+    done = live.fill(source, batch=20, retries=3, pause=1.0, progress=told.append)
     assert (done.written, done.lacking, live.failures) == (20, 0, [])
     assert [step["waiting"] for step in told if "waiting" in step] == [1.0, 2.0, 4.0]
     assert source.asked == IDS  # nothing was embedded again

@@ -19,14 +19,15 @@ from limpet.galleries import Gallery
 from limpet.galleries.rehearsal import Rehearsal
 from limpet.galleries.rehearsal import rehearse as rehearsed
 from limpet.galleries.transfer import columns_of
+from limpet.support.progress import Progress, Told, showing
 from limpet.support.ranges import Seed, checked
 from limpet.upgrade.filling import check_source
-from limpet.upgrade.progress import Progress
 from limpet.upgrade.vector_sources import VectorSource
 
 _ROWS = 8192
 
 
+@showing("rehearsal")
 @checked
 def rehearse(
     url: str,
@@ -37,7 +38,7 @@ def rehearse(
     queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
     class_column: str = "label",
     seed: Seed = 0,
-    on_step: Progress | None = None,
+    progress: Progress[Told] = None,
 ) -> Rehearsal:
     """Rehearse the upgrade of a table or a collection, which is only read; see `limpet.galleries.rehearsal.rehearse`.
 
@@ -49,7 +50,8 @@ def rehearse(
         queries: The same queries by the old and by the new model; sampled rows when left out.
         class_column: Column of the class: rows of a query's class are relevant.
         seed: Of the sample, and of what is shown.
-        on_step: Told "step", and "done" and "total" while rows are embedded.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+            "total" while rows are embedded.
     """
     if not isinstance(index, Unstarted):
         new = index.model("new")
@@ -57,7 +59,7 @@ def rehearse(
     place = rows_of(url)
     with _copy(index, replace(place, sample=Sample(sample, seed))) as gallery:
         return rehearsed(
-            gallery, source, sample=sample, queries=queries, class_column=class_column, seed=seed, on_step=on_step,
+            gallery, source, sample=sample, queries=queries, class_column=class_column, seed=seed, progress=progress,
             live=(without_secrets(url), open_source(place).rows),
         )  # fmt: skip
 

@@ -537,13 +537,13 @@ def adapt(
     for name in ("unseen_share", "unseen_pairs"):
         refuse(queries is not None and asked[name], f"{as_typed(name)} with --relevant.",
                "one of them: the judged queries are what is measured")  # fmt: skip
-    with training_progress("fitting") as on_step:
+    with training_progress("fitting") as bar:
         found = compare(
             pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs or None,
             unlabelled=unlabelled, judged=queries,
             resamples=resamples, resample=resample, seed=seed,
             guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
-            on_fit=_tell_of_fit, on_step=on_step,
+            on_fit=_tell_of_fit, progress=bar,
         )  # fmt: skip
     for place in others:
         console.print(f"Put beside: {put_beside(place)}.")
@@ -679,10 +679,10 @@ def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Seq
         save_score_map(found.score_map.score_map, found.score_map.error, out / SCORE_MAP, candidate=name, **models)
     if name is None:
         return None
-    with training_progress(f"{name} on all pairs") as on_step:
+    with training_progress(f"{name} on all pairs") as bar:
         return save_link(
             name, pair.old, pair.new, choice, out, unlabelled=unlabelled, frozen_model=pair.frozen_model,
-            data_name=pair.data_name, seed=seed, on_step=on_step,
+            data_name=pair.data_name, seed=seed, progress=bar,
         )  # fmt: skip
 
 

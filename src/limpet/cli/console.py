@@ -14,16 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
@@ -31,12 +21,13 @@ from rich.text import Text
 
 from limpet.errors import ConfigError, LimpetError, printable
 from limpet.reports.formats import plain_text
+from limpet.support.progress import Bar, RichBar
 
 if TYPE_CHECKING:
+    from rich.progress import Task
+
     from limpet.models.long_texts import LongTextsRecord
     from limpet.support.source_code import Standing
-    from limpet.training.events import TrainingStep
-    from limpet.upgrade.progress import Told
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
 
@@ -238,22 +229,18 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 @contextmanager
-def _progress(
-    name: str, total: int | None, *columns: ProgressColumn, **fields: Any
-) -> Iterator[tuple[Progress, TaskID]]:
-    """Show a bar; yields it with its only task."""
-    bar = Progress(
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24),
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    task = bar.add_task(name, total=total, **fields)
-    with at_work(name, lambda: bar_words(bar.tasks[0])), bar:
-        yield bar, task
+def progress_bar(name: str, total: float | None = None, *, unit: str = "items") -> Iterator[Bar]:
+    """Show a bar where people read, and tell a log; yields what takes the events, see `limpet.support.progress.Told`.
+
+    Args:
+        name: What is done.
+        total: Of all, where it is known before.
+        unit: What is counted.
+    """
+    terminal = console.is_terminal
+    bar = RichBar(name, unit, total=total, console=console, transient=True, disable=not terminal)
+    with at_work(name, lambda: bar_words(bar.task)), bar:
+        yield bar
 
 
 def bar_words(task: Task) -> str:
@@ -265,61 +252,26 @@ def bar_words(task: Task) -> str:
 
 
 @contextmanager
-def training_progress(name: str) -> Iterator[Callable[[TrainingStep], None]]:
-    """Show epochs, loss terms and items per second of one run or several; yields what `fit` tells its events to."""
-    started, images = time.monotonic(), 0
-    with _progress(name, None, TextColumn("{task.fields[state]}", markup=False), state="") as (progress, task):
-        shown, before, begun = 0.0, 0, started
-
-        def on_step(event: TrainingStep) -> None:
-            nonlocal images, shown, before, begun
-            now, done = time.monotonic(), event["epoch"] * event["steps"] + event["step"] + 1
-            if done < before:  # another run, which has a rate of its own
-                progress.reset(task)
-                images, begun, shown = 0, now, now  # a rate needs some time
-            before = done
-            images += event["images"]
-            if now - shown < 0.25:
-                return
-            shown = now
-            terms = "  ".join(f"{key} {float(value):.3f}" for key, value in event["terms"].items())
-            state = (
-                f"epoch {event['epoch'] + 1}/{event['epochs']}  {terms}  {images / max(now - begun, 1e-9):,.0f} items/s"
-            )
-            progress.update(task, total=event["epochs"] * event["steps"], completed=done, state=state)
-
-        yield on_step
-    console.print(Text.assemble((name, "bold"), f"  {time.monotonic() - started:.1f} s"))
-
-
-@contextmanager
-def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Iterator[Callable[[Told], None]]:
-    """Show how much is done, how much a second, and the time left.
-
-    Args:
-        total: Of all, where it is known before.
-
-    Yields:
-        A function that takes an event with "done" and perhaps "total", "waiting" and "state", a word or two.
-    """
-    rate = TextColumn("{task.fields[rate]} {task.fields[state]}", markup=False)
+def training_progress(name: str) -> Iterator[Bar]:
+    """Show epochs, loss terms and items per second of one run or several, and print how long it took."""
     started = time.monotonic()
-    with _progress(name, total, MofNCompleteColumn(), rate, rate="", state="") as (progress, task):
-
-        def on_step(event: Told) -> None:
-            per_second = event["done"] / max(time.monotonic() - started, 1e-3)
-            waiting, rate = event.get("waiting"), f"{per_second:,.0f} {unit}/s"
-            state = f"out of reach, trying again in {waiting:g} s" if waiting else event.get("state", "")
-            progress.update(task, total=event.get("total"), completed=event["done"], rate=rate, state=state)
-
-        yield on_step
+    with progress_bar(name) as bar:
+        yield bar
+    console.print(Text.assemble((name, "bold"), f"  {time.monotonic() - started:.1f} s"))
 
 
 @contextmanager
 def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many items are done; yields a function that takes the number of finished items."""
-    with _progress(name, total, MofNCompleteColumn()) as (progress, task):
-        yield lambda count: progress.update(task, advance=count)
+    done = 0
+    with progress_bar(name, total) as bar:
+
+        def count(finished: int) -> None:
+            nonlocal done
+            done += finished
+            bar({"done": done, "total": total})
+
+        yield count
 
 
 OTHER_CODE = "made by other code than that of today"

@@ -229,12 +229,12 @@ def _check_images(name: str, sets: DataSets) -> int:
     trained = [] if data.train is None else [data.train]
     parts = [*trained, *searched]
     total = sum(len(part) for part in parts)
-    with counting_progress("reading", total) as on_batch:
+    with counting_progress("reading", total) as progress:
         for part in parts:
             for start in range(0, len(part), 256):
                 rows = np.arange(start, min(start + 256, len(part)))
                 part.read(rows)
-                on_batch(len(rows))
+                progress(len(rows))
     with console.status("comparing training and evaluation images"):
         for train, part in product(trained, searched):
             refuse_shared_ids(train, part)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from limpet.cli.console import as_json, console, counting_progress, print_json, training_progress
+from limpet.cli.console import as_json, console, counting_progress, print_json, progress_bar, training_progress
 from limpet.cli.evidence import Pictures, write_evidence
 from limpet.cli.options import DataSets
 from limpet.cli.settings import Settings, Typed
@@ -149,8 +149,8 @@ def _embed(name: str, release: Release, data: RetrievalData, out: Path) -> Queri
     opened = {}
     for part, images in (("query", data.query), ("gallery", data.gallery)):
         path = out / "embeddings" / name / f"{part}.safetensors"
-        with counting_progress(f"embed {name} {part}", len(images)) as on_batch:
-            storage.save(embed_images(release, images, on_batch=on_batch), path)
+        with progress_bar(f"embed {name} {part}", len(images)) as bar:
+            storage.save(embed_images(release, images, progress=bar), path)
         opened[part] = storage.load(path)
     return QueriesAndGallery(opened["query"], opened["gallery"])
 
@@ -227,11 +227,11 @@ def live_gallery(old: QueriesAndGallery, new: QueriesAndGallery, out: Path, name
         gallery.start(new.gallery.fingerprint, new.gallery.space, reports=[out], note="new")
         gallery.swap()
         source = FileVectors([out / "embeddings" / name / "gallery.safetensors"])
-        with counting_progress("backfill", len(gallery)) as on_batch:
+        with counting_progress("backfill", len(gallery)) as progress:
             for tenth in range(TENTHS + 1):
                 if tenth:
                     part = -(-len(gallery) // TENTHS)
-                    on_batch(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
+                    progress(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
                 _, steps[tenth / TENTHS] = _asked(gallery, asked_new)
         gallery.rollback()
         after = _asked(gallery, asked_old)

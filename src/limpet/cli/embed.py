@@ -10,10 +10,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.console import as_json, console, counting_progress, long_texts, print_json, print_table
+from limpet.cli.console import as_json, console, long_texts, print_json, print_table, progress_bar
 from limpet.cli.models import Model, Opening, releases_of
 from limpet.cli.options import DataSets, Reading
 from limpet.cli.parameters import RARE, Options
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from limpet.data.text_set import TextSet
     from limpet.embeddings import Role
     from limpet.models.specs import EncoderSpec
+    from limpet.support.progress import Bar, Told
 
 Part = Literal["evaluation", "train", "validation", "all"]
 
@@ -198,16 +200,22 @@ def images(
             read[key] = _images_for(data, spec, sets, part)
         parts, labelled = read[key]
         for of_part, found in parts.items():
-            with counting_progress(f"{folder.name} {of_part}", sum(map(len, found))) as on_batch:
-                embedded = [
-                    embed_images(
+            total = sum(map(len, found))
+            with progress_bar(f"{folder.name} {of_part}", total) as bar:
+                embedded: list[EmbeddingSet] = []
+                for one in found:
+                    told = partial(_of_all, bar, sum(map(len, embedded)), total)
+                    embedded.append(embed_images(
                         releases[name], one, form=form, flip=flip, labelled=labelled, batch_size=batch_size,
-                        workers=workers, device=device_named(device), on_batch=on_batch,
-                    )
-                    for one in found
-                ]  # fmt: skip
+                        workers=workers, device=device_named(device), progress=told,
+                    ))  # fmt: skip
             made.append(Made.of(name, joined(embedded), folder / f"{of_part}.safetensors"))
     return destination.tell(made, settings)
+
+
+def _of_all(bar: Bar, before: int, total: int, event: Told) -> None:
+    """Show how far one of several sets is, with those before it."""
+    bar({"done": before + event["done"], "total": total})
 
 
 def _images_for(data: str, spec: EncoderSpec, sets: DataSets, part: Part) -> tuple[dict[str, list[ImageSet]], bool]:
@@ -289,8 +297,8 @@ def texts(
     made = []
     for one, folder in opened.items():
         for name, (found, of_part) in parts.items():
-            with counting_progress(f"{one.encoder.name} {name}", len(found)) as on_batch:
-                embedded = one.embed(found, role=of_part, batch_size=batch_size, on_empty=on_empty, on_batch=on_batch)
+            with progress_bar(f"{one.encoder.name} {name}", len(found)) as bar:
+                embedded = one.embed(found, role=of_part, batch_size=batch_size, on_empty=on_empty, progress=bar)
             skipped = [*found.without_text, *sorted(set(found.ids).difference(embedded.ids))]
             made.append(Made.of(one.name, embedded, folder / f"{name}.safetensors", without_text=skipped))
     opening.tell()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.adapt import refuse_useless
-from limpet.cli.console import console, counting_progress, training_progress
+from limpet.cli.console import console, progress_bar, training_progress
 from limpet.cli.models import Model, Opening
 from limpet.cli.options import DataSets, Reading
 from limpet.cli.parameters import RARE, Named, Options
@@ -208,15 +208,15 @@ def fine_tune(
             to_do="give the file a column 'label', or columns 'anchor' and 'positive'; without either, `limpet "
             "adapt` fits an adapter.",
         )
-    with counting_progress(encoder.name, len(every)) as on_batch:
-        embedded_before(encoder, items, role, cache=out / "cache", on_batch=on_batch)
+    with progress_bar(encoder.name, len(every)) as bar:
+        embedded_before(encoder, items, role, cache=out / "cache", progress=bar)
     settings = settings.resolved(recipe=experiment.recipe)
     if not (out / settings.file).exists():  # the settings of a run are kept if it refuses others
         settings.write(out)
-    with training_progress(experiment.method) as on_step:
+    with training_progress(experiment.method) as bar:
         tuned = train(
             before, items, encoder, experiment, out, role=role, task=task, cache=out / "cache",
-            data_name=data.name if isinstance(data, TextData) else Path(texts).stem, on_step=on_step,
+            data_name=data.name if isinstance(data, TextData) else Path(texts).stem, progress=bar,
             loggers=destination.loggers(), again=destination.again,
         )  # fmt: skip
     settings.write(out)

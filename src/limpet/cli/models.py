@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from limpet.cli.choices import user_cache
-from limpet.cli.console import AT_END, console, counting_progress
+from limpet.cli.console import AT_END, console, progress_bar
 from limpet.cli.parameters import RARE, Named, Options, of_one_word
 from limpet.cli.places import Place
 from limpet.errors import ConfigError
@@ -164,8 +164,8 @@ class Opening(Api):
         """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
         name.refuse_unless(*OF_TEXTS, what="texts")
         model = self.text_model(name, settings=settings)
-        with counting_progress(model.encoder.name, len(texts)) as on_batch:
-            return model.embed(texts, role=role, cache=cache, on_batch=on_batch)
+        with progress_bar(model.encoder.name, len(texts)) as bar:
+            return model.embed(texts, role=role, cache=cache, progress=bar)
 
 
 @dataclass(frozen=True)

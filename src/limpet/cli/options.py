@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from limpet.evaluation.protocols import Protocol
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
+    from limpet.support.progress import Progress, Told
     from limpet.upgrade.filling import FillOptions
-    from limpet.upgrade.progress import Progress
 
 Similarity = Literal["cosine", "inner-product", "euclidean"]
 
@@ -212,11 +212,11 @@ class FillLimits(Options):
     share: Annotated[float | None, RARE] = None
     seconds: Annotated[float | None, RARE] = None
 
-    def options(self, on_step: Progress) -> FillOptions:
+    def options(self, progress: Progress[Told]) -> FillOptions:
         """Return the options of a backfill that tells its progress."""
         return {
             "batch": self.batch, "budget": self.budget, "rate": self.rate, "share": self.share,
-            "seconds": self.seconds, "on_step": on_step,
+            "seconds": self.seconds, "progress": progress,
         }  # fmt: skip
 
 

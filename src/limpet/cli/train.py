@@ -369,7 +369,7 @@ def _models(
     several, out = len(experiments) > 1, destination.out
     releases = {}
     for name, experiment in experiments.items():
-        with training_progress(name) as on_step:
+        with training_progress(name) as bar:
             releases[name] = train_release(
                 images.to_train_on().compact(),
                 experiment,
@@ -380,7 +380,7 @@ def _models(
                 encoder=first,
                 data_name=images.name,
                 cache=out / "cache" if several else None,
-                on_step=on_step,
+                progress=bar,
                 loggers=destination.loggers(),
                 again=destination.again,
             )

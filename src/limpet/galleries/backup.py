@@ -16,7 +16,7 @@ from limpet.engines.store import Store
 from limpet.engines.stores import restore_store
 from limpet.errors import ConfigError, GalleryError
 from limpet.support.disk import UNFINISHED, Disk, read_bytes
-from limpet.upgrade.progress import Progress
+from limpet.support.progress import Progress, Told, listener, showing
 
 RECORD = "backup.json"
 
@@ -52,7 +52,8 @@ class Backup(BaseModel):
     files: dict[Annotated[str, AfterValidator(_inside)], str] = Field(min_length=1)
 
 
-def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step: Progress | None = None) -> Backup:
+@showing("backup", unit="MiB")
+def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, progress: Progress[Told] = None) -> Backup:
     """Write everything that a gallery holds at one commit into a new folder, and read it back.
 
     Others may write and search meanwhile. The folder appears when everything is in it, durable and compared. One of a
@@ -62,7 +63,7 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
         store: The gallery's.
         dest: A new or empty folder, outside of the gallery's own.
         disk: What makes files durable; see `Disk`.
-        on_step: Told "done" MiB and "state", a word.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" MiB and "state".
 
     Raises:
         ConfigError: The place is inside of the gallery's folder.
@@ -76,9 +77,9 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
             to_do="name another folder.",
         )
     with appearing(place, disk, "backup") as folder:
-        copies = DigestedFolder(folder, disk, on_bytes=_told(on_step, "copying"))
+        copies = DigestedFolder(folder, disk, on_bytes=_told(progress, "copying"))
         pointer = store.backup(copies)
-        copies.on_bytes = _told(on_step, "checking")
+        copies.on_bytes = _told(progress, "checking")
         copies.check()
         size = sum((folder / name).stat().st_size for name in copies.digests)
         backup = Backup(
@@ -88,7 +89,8 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
     return backup
 
 
-def restore(backup: str | Path, url: str, *, disk: Disk | None = None, on_step: Progress | None = None) -> Backup:
+@showing("restore", unit="MiB")
+def restore(backup: str | Path, url: str, *, disk: Disk | None = None, progress: Progress[Told] = None) -> Backup:
     """Make the gallery of a backup in a new place; it is there whole, or not at all.
 
     Args:
@@ -96,7 +98,7 @@ def restore(backup: str | Path, url: str, *, disk: Disk | None = None, on_step: 
         url: A new place for the same kind of store: a folder, ``memory:FOLDER``, or ``postgresql://…`` with a schema
             that is empty or not there yet.
         disk: What makes files durable; see `Disk`.
-        on_step: Told "done" MiB and "state", a word.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" MiB and "state".
 
     Returns:
         What was restored.
@@ -108,9 +110,9 @@ def restore(backup: str | Path, url: str, *, disk: Disk | None = None, on_step: 
     """
     folder = Path(backup)
     record = _read(folder)
-    files = DigestedFolder(folder, disk or Disk(), record.files, _told(on_step, "checking"))
+    files = DigestedFolder(folder, disk or Disk(), record.files, _told(progress, "checking"))
     files.check()
-    files.on_bytes = _told(on_step, "restoring")
+    files.on_bytes = _told(progress, "restoring")
     restore_store(url, record.kind, files, record.contents, disk=disk)
     return record
 
@@ -133,14 +135,13 @@ def _read(folder: Path) -> Backup:
         ) from error
 
 
-def _told(on_step: Progress | None, state: str) -> Callable[[int], None]:
+def _told(progress: Progress[Told], state: str) -> Callable[[int], None]:
     """Return what tells progress of bytes that were copied or compared."""
     done = 0
 
-    def tell(count: int) -> None:
+    def copied(count: int) -> None:
         nonlocal done
         done += count
-        if on_step is not None:
-            on_step({"done": done / _MEBIBYTE, "state": state})
+        listener(progress)({"done": done / _MEBIBYTE, "state": state})
 
-    return tell
+    return copied

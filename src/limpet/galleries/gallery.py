@@ -66,8 +66,8 @@ from limpet.galleries.vector_check import VectorCheck, check_vectors
 from limpet.geometry import Space
 from limpet.support.disk import Disk
 from limpet.support.logs import logger
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.upgrade.filling import Backfilled
-from limpet.upgrade.progress import Progress
 from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
@@ -218,9 +218,10 @@ class Gallery:
     def __len__(self) -> int:
         return self.store.pointer().items
 
-    def backup(self, dest: str | Path, *, on_step: Progress | None = None) -> Backup:
+    @showing("backup", unit="MiB")
+    def backup(self, dest: str | Path, *, progress: Progress[Told] = None) -> Backup:
         """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
-        return back_up(self.store, dest, on_step=on_step)
+        return back_up(self.store, dest, progress=progress)
 
     @contextmanager
     def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
@@ -247,15 +248,17 @@ class Gallery:
 
     # Rows
 
-    def add(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, on_step: Progress | None = None) -> int:
+    @showing("add")
+    def add(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, progress: Progress[Told] = None) -> int:
         """Add items that the gallery does not have; see `upsert`.
 
         Raises:
             DataError: An id is there already.
         """
-        return self._write("add", sets, metadata, on_step)
+        return self._write("add", sets, metadata, progress)
 
-    def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, on_step: Progress | None = None) -> int:
+    @showing("upsert")
+    def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, progress: Progress[Told] = None) -> int:
         """Write items whole: their metadata and vectors replace what was there.
 
         A vector that is not given is removed, since it describes what the item was before: between swap and finish,
@@ -265,7 +268,8 @@ class Gallery:
             *sets: Points by one or several models of this gallery, of some or all of the items.
             metadata: Values by column, in the order of the ids (those of the first set, then further ones); where it
                 is left out, "label" and other columns of the first set are taken if the gallery has them.
-            on_step: Told "done" and "total" after every commit; a large set is several commits.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" after
+                every commit; a large set is several commits.
 
         Returns:
             How many items were written; all of them durable.
@@ -274,10 +278,10 @@ class Gallery:
             DataError: A fingerprint is none of the gallery's, a value is not of its column's type, or ids repeat.
             SpaceMismatchError: Points of another space.
         """
-        return self._write("upsert", sets, metadata, on_step)
+        return self._write("upsert", sets, metadata, progress)
 
     def _write(
-        self, kind: str, sets: Sequence[EmbeddingSet], metadata: _Metadata | None, on_step: Progress | None
+        self, kind: str, sets: Sequence[EmbeddingSet], metadata: _Metadata | None, progress: Progress[Told]
     ) -> int:
         refuse(not sets, "No embeddings to write.", "one set or more")
         check_given(**{f"set {number}": one for number, one in enumerate(sets, 1)})
@@ -297,8 +301,7 @@ class Gallery:
                 changes = Changes(upsert=Upsert(batch.ids, batch.metadata, rows))
                 self.store.commit(changes, state.to_record(), {"kind": kind, "items": len(batch.ids)})
             written = batch.done
-            if on_step is not None:
-                on_step({"done": batch.done, "total": batch.total})
+            listener(progress)({"done": batch.done, "total": batch.total})
         return written
 
     def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
@@ -457,6 +460,7 @@ class Gallery:
 
     # The steps of an upgrade, one commit each
 
+    @showing("map")
     def start(
         self,
         fingerprint: str,
@@ -466,7 +470,7 @@ class Gallery:
         adapter: Path | Adapter | None = None,
         score_map: Path | ScoreMap | Cohort | None = None,
         note: str = "",
-        on_step: Progress | None = None,
+        progress: Progress[Told] = None,
     ) -> Generation:
         """Make room for the vectors of a new model; nothing that is served changes.
 
@@ -478,7 +482,8 @@ class Gallery:
                 ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
             score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
             note: What people call the model.
-            on_step: Told how many stored vectors are mapped.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" while
+                stored vectors are mapped.
 
         Raises:
             UpgradeStateError: Another upgrade is started and not swapped yet.
@@ -502,7 +507,7 @@ class Gallery:
             names = [generation.name, *([mapped.name] if mapped else [])]
             created = [NewGeneration(name, space.index_dim, state.columns) for name in names]
             self._commit(state, event, Changes(create=created, files=bridge.files if bridge else {}))
-        self.fill_mapped(on_step=on_step)
+        self.fill_mapped(progress=progress)
         return generation
 
     def _reported(self, state: GalleryState, path: Path, query: Generation) -> Link:
@@ -518,14 +523,16 @@ class Gallery:
                 return link
         raise refusal
 
-    def fill_mapped(self, *, on_step: Progress | None = None) -> int:
+    @showing("map")
+    def fill_mapped(self, *, progress: Progress[Told] = None) -> int:
         """Map stored vectors into every generation of mapped ones that lacks them, and return how many were written.
 
         Stopped anywhere, another call goes on. A vector that the adapter maps to zero has no direction and stays
         without an image.
 
         Args:
-            on_step: Told "done" and "total" after every commit.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" after
+                every commit.
         """
         written, total = 0, 0
         for generation in self.state.generations:
@@ -536,8 +543,7 @@ class Gallery:
             while len(items := self.store.scan(after=after, limit=MAPPED_AT_ONCE, lacking=generation.name)):
                 after = items.ids[-1]
                 written += self._map_items(generation, items)
-                if on_step is not None:
-                    on_step({"done": written, "total": total})
+                listener(progress)({"done": written, "total": total})
         return written
 
     def _map_items(self, generation: Generation, items: Items) -> int:
@@ -671,10 +677,11 @@ class Gallery:
         """Give items the vectors of the started or active generation; see `galleries.backfill` for the options."""
         return backfill(self, source, **options)
 
-    def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
+    @showing("check")
+    def check_vectors(self, generation: str | None = None, *, progress: Progress[Told] = None) -> VectorCheck:
         """Read every vector of a generation, the target when left out, and count what is right and what is not."""
         state = self.state
-        return check_vectors(self.store, state.named(generation or state.target), on_step=on_step)
+        return check_vectors(self.store, state.named(generation or state.target), progress=progress)
 
     def rollback(self) -> int:
         """Make the generation before the active one active again, at once and without a model.
@@ -690,12 +697,13 @@ class Gallery:
             self._commit(state, {"kind": "rollback", "only_new": only_new}, Changes())
         return only_new
 
-    def finish(self, *, allow_missing: int = 0, on_step: Progress | None = None) -> VectorCheck:
+    @showing("check")
+    def finish(self, *, allow_missing: int = 0, progress: Progress[Told] = None) -> VectorCheck:
         """Check every vector of the active generation, then remove all other generations. This cannot be undone.
 
         Args:
             allow_missing: Maximum number of items without a new vector. No search finds them afterwards.
-            on_step: Told "done" and "total".
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total".
 
         Raises:
             UpgradeStateError: The upgrade is not swapped.
@@ -703,7 +711,7 @@ class Gallery:
         """
         _refuse_negative(allow_missing)
         advance(self.state, {"kind": "finish"})
-        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
+        check = self.check_vectors(self.state.active, progress=progress)  # writers need not wait for it
         with self.writing("finish") as pointer:
             state = self._state(pointer)
             if check.wrong or check.generation != state.active:  # or only written meanwhile

@@ -8,7 +8,7 @@ from typing import Protocol
 from limpet.engines.store import Graph, Pointer, Store
 from limpet.galleries.links import Files
 from limpet.galleries.state import GalleryState
-from limpet.upgrade.progress import Progress
+from limpet.support.progress import Progress, Told
 
 
 class OpenGallery(Protocol):
@@ -31,5 +31,5 @@ class OpenGallery(Protocol):
     def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
         """Build an approximate index over the vectors of a generation."""
 
-    def fill_mapped(self, *, on_step: Progress | None = None) -> int:
+    def fill_mapped(self, *, progress: Progress[Told] = None) -> int:
         """Map stored vectors into the generations of mapped ones that lack them."""

@@ -18,7 +18,7 @@ from limpet.errors import ConfigError, unknown_name
 from limpet.galleries.items import pages
 from limpet.galleries.state import GalleryState
 from limpet.geometry import Space
-from limpet.upgrade.progress import Progress
+from limpet.support.progress import Progress, Told, listener, showing
 
 _Values = NDArray[np.float64]
 
@@ -83,8 +83,9 @@ ORDERS: dict[str, _Order] = {
 }
 
 
+@showing("order")
 def order_ids(
-    store: Store, state: GalleryState, target: str, order: str, *, seed: int = 0, on_step: Progress | None = None
+    store: Store, state: GalleryState, target: str, order: str, *, seed: int = 0, progress: Progress[Told] = None
 ) -> list[str]:
     """Return the ids of the items without a vector of a generation, the first to be embedded first.
 
@@ -94,7 +95,8 @@ def order_ids(
         target: The generation.
         order: Name in `ORDERS`.
         seed: Of random orders.
-        on_step: Told "step", "done" and "total" while vectors are read.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", "done" and "total"
+            while vectors are read.
 
     Raises:
         ConfigError: The order is unknown, or the gallery does not hold what it needs.
@@ -102,7 +104,7 @@ def order_ids(
     if order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
     ids = [one for items in pages(store, lacking=target) for one in items.ids]
-    backlog = Backlog(ids, store.traffic, lambda: uncertainties(store, state, target, ids, on_step=on_step))
+    backlog = Backlog(ids, store.traffic, lambda: uncertainties(store, state, target, ids, progress=progress))
     return ORDERS[order](backlog, seed)
 
 
@@ -124,8 +126,9 @@ _UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], _Values]] = {
 """Spaces that know an uncertainty of their points, by name."""
 
 
+@showing("order")
 def uncertainties(
-    store: Store, state: GalleryState, target: str, ids: Sequence[str], *, on_step: Progress | None = None
+    store: Store, state: GalleryState, target: str, ids: Sequence[str], *, progress: Progress[Told] = None
 ) -> _Values:
     """Return how uncertain the newest vector of every item is (N,).
 
@@ -136,7 +139,8 @@ def uncertainties(
         state: Of the gallery.
         target: Generation that the items lack.
         ids: Of the items, ascending (N).
-        on_step: Told "step", "done" and "total" while vectors are read.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", "done" and "total"
+            while vectors are read.
 
     Raises:
         ConfigError: No item has a vector whose space knows an uncertainty.
@@ -155,8 +159,7 @@ def uncertainties(
             values[rows] = -np.inf if known is None else known(space, space.from_index_form(vectors[mine]))
             unseen[rows] = False
             done += len(names)
-            if on_step is not None:
-                on_step({"step": f"reading {generation.name}", "done": done, "total": total})
+            listener(progress)({"step": f"reading {generation.name}", "done": done, "total": total})
     if np.isneginf(values).any() and not np.isfinite(values).any():
         raise ConfigError(
             "The order 'uncertainty': the stored vectors carry no uncertainty.",

@@ -47,8 +47,8 @@ from limpet.errors import (
 from limpet.galleries.gallery import ROWS_AT_ONCE, Gallery
 from limpet.galleries.rows import checked_columns
 from limpet.galleries.state import Generation
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.support.ranges import checked
-from limpet.upgrade.progress import Progress
 
 _Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
@@ -127,6 +127,7 @@ def dim_of(source: Source) -> int | None:
 
 
 @checked
+@showing("import")
 def import_table(
     gallery: Gallery,
     source: Source,
@@ -136,7 +137,7 @@ def import_table(
     skip_existing: bool = False,
     batch: Annotated[int, Ge(1), Le(ROWS_AT_ONCE)] = BATCH,
     unusable: list[str] | None = None,
-    on_step: Progress | None = None,
+    progress: Progress[Told] = None,
 ) -> Imported:
     """Add the rows of a source as items, in commits of ``batch`` rows; it is never in memory as a whole.
 
@@ -152,7 +153,8 @@ def import_table(
         batch: Rows per commit, at most 50,000.
         unusable: Gets the ids of rows whose vector is zero, NaN or infinite, which are left out; such vectors are
             refused when it is left out.
-        on_step: Told "read", "written", "skipped" and "total" after every commit.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done", "read", "written",
+            "skipped" and "total" after every commit.
 
     Raises:
         ConfigError: A column is unknown, or ``batch`` out of range.
@@ -172,7 +174,7 @@ def import_table(
             raise _undeclared(name, state.columns)
     names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
     check_readable(source, names)
-    run = _Import(gallery, source, generation, skip_existing, unusable, on_step)
+    run = _Import(gallery, source, generation, skip_existing, unusable, progress)
     for part in source.batches(names, batch):
         columns_ = {name: part.column(place) for place, name in enumerate(names)}
         run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
@@ -211,7 +213,7 @@ class _Import:
     generation: Generation
     skip_existing: bool
     unusable: list[str] | None
-    on_step: Progress | None
+    progress: Progress[Told]
     read: int = 0
     written: int = 0
     skipped: int = 0
@@ -231,9 +233,8 @@ class _Import:
         self.read += len(ids)
         self.written += len(new)
         self.skipped += len(embeddings) - len(new)
-        if self.on_step is not None:
-            total = self.source.rows
-            self.on_step({"read": self.read, "written": self.written, "skipped": self.skipped, "total": total})
+        counts: Told = {"read": self.read, "written": self.written, "skipped": self.skipped}
+        listener(self.progress)({"done": self.read, "total": self.source.rows, **counts})
 
     def _embeddings(self, ids: Any, vectors: Any) -> tuple[EmbeddingSet, NDArray[np.int64]]:
         """Return the points that can be used, and their rows in the batch."""
@@ -322,8 +323,9 @@ class ExportedGeneration:
     left_out: Mapping[str, str]
 
 
+@showing("export")
 def export(
-    gallery: Gallery, generation: str | None, path: str | Path, *, on_step: Progress | None = None
+    gallery: Gallery, generation: str | None, path: str | Path, *, progress: Progress[Told] = None
 ) -> ExportedGeneration:
     """Write ids, points, labels and metadata of all items that have a vector of a generation, by id.
 
@@ -336,7 +338,7 @@ def export(
         path: ``.parquet`` holds all metadata and is written piece by piece; ``.safetensors`` is an `EmbeddingSet`;
             ``.npz`` holds NumPy arrays. For the last two the vectors pass through memory, and columns that they cannot
             hold are left out and named in the result.
-        on_step: Told "done" and "total" items.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
 
     Raises:
         ConfigError: Another kind of file, or an unknown generation.
@@ -352,7 +354,7 @@ def export(
         raise DataError(
             f"{chosen.name} has no vectors.", expected="at least one item", to_do="backfill it, or name another one."
         )
-    parts = _parts(gallery.store, chosen, total, on_step)
+    parts = _parts(gallery.store, chosen, total, progress)
     if file.suffix == ".parquet":
         return _parquet(parts, chosen, state.columns, file)
     embeddings, left_out = _embedding_set(parts, chosen, state.columns, texts=file.suffix == ".npz")
@@ -360,7 +362,7 @@ def export(
     return ExportedGeneration(file, chosen.name, len(embeddings), left_out)
 
 
-def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[_Part]:
+def _parts(store: Store, generation: Generation, total: int, progress: Progress[Told]) -> Iterator[_Part]:
     """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
     after, space, done = "", generation.geometry, 0
     while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
@@ -373,8 +375,7 @@ def _parts(store: Store, generation: Generation, total: int, on_step: Progress |
         if ids:
             yield ids, np.ascontiguousarray(space.from_index_form(form), np.float32), now.metadata
             done += len(ids)
-            if on_step is not None:
-                on_step({"done": done, "total": total})
+            listener(progress)({"done": done, "total": total})
 
 
 def _parquet(

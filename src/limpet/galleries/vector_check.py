@@ -13,7 +13,7 @@ from limpet.engines.store import Items, Store
 from limpet.errors import GalleryError, shown
 from limpet.galleries.items import ITEMS_AT_ONCE, pages
 from limpet.galleries.state import Generation
-from limpet.upgrade.progress import Progress
+from limpet.support.progress import Progress, Told, listener, showing
 
 _NAMED = 20  # ids kept of everything that is wrong
 
@@ -60,13 +60,14 @@ class VectorCheck:
             )
 
 
-def check_vectors(store: Store, generation: Generation, *, on_step: Progress | None = None) -> VectorCheck:
+@showing("check")
+def check_vectors(store: Store, generation: Generation, *, progress: Progress[Told] = None) -> VectorCheck:
     """Compare the rows of a generation with the items, reading all of them.
 
     Args:
         store: The gallery's.
         generation: Whose vectors.
-        on_step: Told "done" and "total" rows.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" rows.
     """
     counts: Counter[str] = Counter()
     named: dict[str, list[str]] = {}
@@ -94,8 +95,7 @@ def check_vectors(store: Store, generation: Generation, *, on_step: Progress | N
         for kind in ("orphan", "outdated", "unmarked"):
             note(kind, names[standing == kind])
         right += 0 if wrong_width else int(((standing == "") & ~no_point & ~repeated).sum())
-        if on_step is not None:
-            on_step({"done": len(seen), "total": total})
+        listener(progress)({"done": len(seen), "total": total})
     count = 0
     for items in pages(store):
         count += len(items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ from limpet.linking.two_stage import TwoStage, two_stage
 from limpet.methods import build_method
 from limpet.models.specs import EncoderSpec
 from limpet.support.extras import installed, installing, needing, require
+from limpet.support.progress import Progress, listener, showing
 from limpet.support.reporting import Charted
 from limpet.support.wording import whole_percent
 from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
@@ -56,7 +57,7 @@ from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
 if TYPE_CHECKING:
     from limpet.models.release_record import FrozenModel
     from limpet.training.compatible_head import CompatibleHead
-    from limpet.training.train import OnStep
+    from limpet.training.events import TrainingStep
 
 HEAD = "head "  # before the name of its method
 FEW_HELD_OUT, SPLITS = 400, 5
@@ -230,6 +231,7 @@ def left_out(labelled: bool) -> tuple[str, ...]:
     )
 
 
+@showing("training")
 def adapt(
     old: EmbeddingSet,
     new: EmbeddingSet,
@@ -245,7 +247,7 @@ def adapt(
     curve: bool = True,
     seed: int = 0,
     on_fit: OnFit | None = None,
-    on_step: OnStep | None = None,
+    progress: Progress[TrainingStep] = None,
 ) -> Adapted:
     """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
 
@@ -269,7 +271,8 @@ def adapt(
         curve: Whether to look how many pairs it takes, for which one candidate is fitted several times.
         seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
         on_fit: Told after every candidate; see `measure`.
-        on_step: Told after every step of a head's training; see `limpet.training.loop.fit`.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of
+            a head's training.
 
     Raises:
         ConfigError: The choice cannot be made, as of heads alone without labels.
@@ -309,7 +312,7 @@ def adapt(
     with tempfile.TemporaryDirectory(prefix="limpet-") as folder:
         candidates = [
             _fitted_once(one, held_out)
-            for one in candidates_of(choice, held_out.labelled, Path(folder), seed, on_step, trusted)
+            for one in candidates_of(choice, held_out.labelled, Path(folder), seed, listener(progress), trusted)
         ]
         draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
         comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
@@ -379,7 +382,7 @@ def candidates_of(
     labelled: bool,
     folder: Path,
     seed: int = 0,
-    on_step: OnStep | None = None,
+    progress: Callable[[TrainingStep], object] | None = None,
     trusted: StringArray | None = None,
 ) -> list[Candidate]:
     """Return what to fit and measure, adapters first.
@@ -389,7 +392,7 @@ def candidates_of(
         labelled: Whether there are labels; heads need them.
         folder: For the heads while they are compared, a folder of its own for every training.
         seed: Of the heads' training.
-        on_step: Told after every step.
+        progress: Called with every `TrainingStep`.
         trusted: Ids of the only pairs that adapters are fitted on, where others are probably wrong; all when left out.
 
     Raises:
@@ -412,7 +415,7 @@ def candidates_of(
         from limpet.training.compatible_head import train_head
 
         place, how = Path(tempfile.mkdtemp(dir=folder)), _for_vectors(experiment, new, seed)
-        return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, on_step=on_step))
+        return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, progress=progress))
 
     directed = choice.directed().items()
     candidates = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
@@ -444,6 +447,7 @@ def link_of_head(head: CompatibleHead) -> FittedLink:
     return FittedLink(query=head.query, gallery=head.gallery, own=head.query)
 
 
+@showing("training")
 def save_link(
     name: str,
     old: EmbeddingSet,
@@ -455,7 +459,7 @@ def save_link(
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
     seed: int = 0,
-    on_step: OnStep | None = None,
+    progress: Progress[TrainingStep] = None,
 ) -> Path:
     """Fit a candidate on all pairs and save it: an adapter below ``adapter``, a head below ``head``.
 
@@ -469,7 +473,7 @@ def save_link(
         frozen_model: For the record of a head, how the new model is opened again.
         data_name: Name of the data, for the record of a head.
         seed: Of a head's training.
-        on_step: Told after every step of it.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of it.
 
     Returns:
         The folder of what was saved.
@@ -490,7 +494,7 @@ def save_link(
 
     place = folder / "head"
     train_head(
-        old, new, experiment, place, unlabelled=rest, frozen_model=frozen_model, data_name=data_name, on_step=on_step
+        old, new, experiment, place, unlabelled=rest, frozen_model=frozen_model, data_name=data_name, progress=progress
     )  # fmt: skip
     return place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,6 +24,7 @@ from limpet.models.names import ModelName
 from limpet.models.text_folders import SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
 from limpet.registry import Registry
 from limpet.support.devices import device_named
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.support.ranges import PositiveInt, checked
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ class TextEncoder:
             )
         return found
 
+    @showing("embed")
     @checked
     def encode(
         self,
@@ -255,7 +257,7 @@ class TextEncoder:
         *,
         role: Role = "both",
         batch_size: PositiveInt = BATCH_SIZE,
-        on_batch: Callable[[int], object] | None = None,
+        progress: Progress[Told] = None,
     ) -> NDArray[np.float32]:
         """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
 
@@ -266,14 +268,14 @@ class TextEncoder:
             texts: What to embed; longer ones go first, so that a batch holds texts of like length.
             role: What they are to the model, which decides the prefix.
             batch_size: Texts at a time.
-            on_batch: Told the number of texts of every finished batch.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts.
 
         Raises:
             DataError: A text is longer than the model reads, and that was to be refused; nothing was embedded.
         """
         prefix, given = self.prefix(role), list(texts)
         long = self.notice(given, role)
-        vectors = np.empty((len(given), self.dim), np.float32)
+        vectors, done = np.empty((len(given), self.dim), np.float32), 0
         order = np.argsort([-len(text) for text in given], kind="stable")
         if self.limit is not None and self.on_long == "chunk-mean":
             order = order[~np.isin(order, long)]
@@ -285,13 +287,13 @@ class TextEncoder:
                 ])  # fmt: skip
                 mean = (found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)).mean(axis=0)
                 vectors[row] = mean / max(float(np.linalg.norm(mean)), 1e-12)
-                if on_batch is not None:
-                    on_batch(1)
+                done += 1
+                listener(progress)({"done": done, "total": len(given)})
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             vectors[rows] = self.network([given[row] for row in rows], prefix)
-            if on_batch is not None:
-                on_batch(len(rows))
+            done += len(rows)
+            listener(progress)({"done": done, "total": len(given)})
         return vectors
 
     def notice(self, texts: Sequence[str], role: Role) -> NDArray[np.int64]:
@@ -402,6 +404,7 @@ def _network(folder: Path, max_length: int | None, truncate_dim: int | None, dev
     )
 
 
+@showing("embed")
 def embed_texts(
     encoder: TextEncoder,
     texts: TextSet,
@@ -411,7 +414,7 @@ def embed_texts(
     batch_size: int = BATCH_SIZE,
     cache: Path | None = None,
     on_empty: OnEmpty = "fail",
-    on_batch: Callable[[int], object] | None = None,
+    progress: Progress[Told] = None,
 ) -> EmbeddingSet:
     """Embed a set of texts; rows, ids, labels and classes are those of the texts.
 
@@ -425,7 +428,8 @@ def embed_texts(
             instead of embedding anything.
         on_empty: What to do with a text of which the model knows nothing, so that it makes a vector of zeros: "fail",
             or "skip", which leaves it out.
-        on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts; not called
+            for what is in the cache.
 
     Raises:
         ConfigError: The texts are both query and document, and the model has different prefixes for the two.
@@ -438,7 +442,7 @@ def embed_texts(
         encoder.notice(texts.texts, role)
         features = storage.load(path)
     else:
-        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
+        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, progress=progress)
         if on_empty == "skip":
             known = np.flatnonzero(np.any(vectors != 0, axis=1))
             vectors, texts = vectors[known], texts[known]

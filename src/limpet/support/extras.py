@@ -35,6 +35,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "umap": ("umap",),
     "fast": ("numba",),
     "triplet": ("pytorch_metric_learning",),
+    "progress": ("tqdm",),
 }
 """What is imported of each extra, by its name: the first extra that has a package is the one to install."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from limpet.training.code import code_of, standing_of
     from limpet.training.compatible_head import train_head
     from limpet.training.encode import cached_embeddings, encoded_batches
+    from limpet.training.events import TrainingStep
     from limpet.training.experiment import settings
     from limpet.training.record import trained
     from limpet.training.run_state import load_history
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from limpet.training.warm_start import WarmStart, load_carried, save_carried
 
 __all__ = [
-    "OnStep", "WarmStart", "cached_embeddings", "code_of", "encoded_batches", "load_carried", "load_history",
-    "network_of", "save_carried", "settings", "standing_of", "train_head", "trained",
+    "OnStep", "TrainingStep", "WarmStart", "cached_embeddings", "code_of", "encoded_batches", "load_carried",
+    "load_history", "network_of", "save_carried", "settings", "standing_of", "train_head", "trained",
 ]  # fmt: skip
 
 __getattr__, __dir__ = on_first_use(__name__)

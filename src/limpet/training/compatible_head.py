@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from limpet.support.extras import importing
+from limpet.support.progress import Progress, showing
 from limpet.support.ranges import checked
 
 with importing(__name__):
@@ -36,8 +37,9 @@ from limpet.models.release import Release, load_release
 from limpet.models.release_record import FrozenModel, ReleaseRecord
 from limpet.models.specs import FeatureSpec
 from limpet.training.encode import embed_features
+from limpet.training.events import TrainingStep
 from limpet.training.experiment import Experiment
-from limpet.training.train import OnStep, train_release
+from limpet.training.train import train_release
 from limpet.training.warm_start import load_carried
 
 _Start = Literal["ridge", "random"]
@@ -71,6 +73,7 @@ class CompatibleHead:
         return old if self.old is None else lift_embeddings(old, self.old)
 
 
+@showing("training")
 @checked
 def train_head(
     old: EmbeddingSet,
@@ -82,7 +85,7 @@ def train_head(
     unlabelled: tuple[EmbeddingSet, EmbeddingSet] | None = None,
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
-    on_step: OnStep | None = None,
+    progress: Progress[TrainingStep] = None,
 ) -> CompatibleHead:
     """Train a head on the cached embeddings of two frozen models, with labels, and save it as a release.
 
@@ -106,7 +109,7 @@ def train_head(
             not learn from such are not shown them.
         frozen_model: For the record, how the new model is opened again.
         data_name: Name of the data, for the record.
-        on_step: Told after every step; see `fit`.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
 
     Raises:
         DataError: Neither side has labels, or both have and they disagree; or there are fewer than two classes.
@@ -131,7 +134,7 @@ def train_head(
     release = train_release(
         after, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all,
         gallery=before.all, start=ridge_start(before.embeddings, after.embeddings) if from_map else None,
-        frozen_model=frozen_model, data_name=data_name, on_step=on_step,
+        frozen_model=frozen_model, data_name=data_name, progress=progress,
     )  # fmt: skip
     if method.stays and not (folder / GALLERY_ADAPTER).exists():
         save_gallery_adapter(method, before.all, embed_features(release, after.all), folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.support.extras import importing
+from limpet.support.progress import Progress, Told, listener, showing
 
 with importing(__name__):
     import torch
@@ -74,13 +75,14 @@ def encoded_batches(
         model.train(was_training)
 
 
+@showing("embed")
 def encode_features(
     model: nn.Module,
     loader: Iterable[Batch],
     *,
     device: torch.device | None = None,
     channels_last: bool = False,
-    on_batch: Callable[[int], object] | None = None,
+    progress: Progress[Told] = None,
 ) -> tuple[Tensor, Tensor]:
     """Return raw features (N, D) in float32 and labels (N,), both on the CPU, in the order of the loader.
 
@@ -89,14 +91,16 @@ def encode_features(
         loader: Yields batches, un-augmented, in dataset order.
         device: Where the model is; the CPU when left out.
         channels_last: How images lie in memory; see `fit`.
-        on_batch: Told the number of items of every finished batch.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
     """
-    features, labels = [], []
+    features, labels, done = [], [], 0
+    items = getattr(loader, "dataset", None)
+    total = len(items) if isinstance(items, Sized) else None
     for found, classes in encoded_batches(model, loader, device=device, channels_last=channels_last):
         features.append(found.cpu())
         labels.append(classes.cpu())
-        if on_batch is not None:
-            on_batch(len(classes))
+        done += len(classes)
+        listener(progress)({"done": done, "total": total})
     if not features:
         raise DataError("There is nothing to encode.", expected="at least one item")
     return torch.cat(features), torch.cat(labels)
@@ -128,6 +132,7 @@ def encode_prototypes(
     return space.centre(sums, counts)
 
 
+@showing("embed")
 def encode(
     model: nn.Module,
     loader: Iterable[Batch],
@@ -140,7 +145,7 @@ def encode(
     role: Role = "both",
     form: Form = "points",
     device: torch.device | None = None,
-    on_batch: Callable[[int], object] | None = None,
+    progress: Progress[Told] = None,
 ) -> EmbeddingSet:
     """Embed every item of a loader.
 
@@ -155,7 +160,7 @@ def encode(
         role: What the items are to the model.
         form: "points" for galleries and queries, "features" for training caches.
         device: Where the model is; the CPU when left out.
-        on_batch: Told the number of items of every finished batch.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
 
     Raises:
         DataError: There is nothing to encode, or a vector is not finite.
@@ -163,7 +168,7 @@ def encode(
     Returns:
         The embeddings, in the loader's order; where the space knows one, points have a column "uncertainty" too.
     """
-    features, labels = encode_features(model, loader, device=device, on_batch=on_batch)
+    features, labels = encode_features(model, loader, device=device, progress=progress)
     vectors = features if form == "features" else space.project(features)
     return with_uncertainty(
         EmbeddingSet(
@@ -190,6 +195,7 @@ def cached_embeddings(release: Release, images: LabelledItems, cache: Path, **se
     return storage.load(path)
 
 
+@showing("embed")
 def embed_images(
     release: Release,
     images: LabelledItems,
@@ -201,7 +207,7 @@ def embed_images(
     batch_size: int = 512,
     workers: int = 0,
     device: torch.device | None = None,
-    on_batch: Callable[[int], object] | None = None,
+    progress: Progress[Told] = None,
 ) -> EmbeddingSet:
     """Embed a set of images with a release; rows, ids, classes and columns are those of the images.
 
@@ -216,7 +222,7 @@ def embed_images(
         batch_size: Images at a time.
         workers: Processes that read images.
         device: Where to compute; the CPU when left out.
-        on_batch: Told the number of images of every finished batch.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" images.
 
     Raises:
         ConfigError: What is no image was to be mirrored.
@@ -235,7 +241,7 @@ def embed_images(
         role=role,
         form=form,
         device=device,
-        on_batch=on_batch,
+        progress=progress,
     ).replace(contents=images.digests())
     found = found if release.trained_on is None else release.trained_on.marked(found)
     return found if labelled else found.replace(labels=None, class_names=None)

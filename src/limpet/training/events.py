@@ -31,6 +31,8 @@ class TrainingStep(TypedDict):
         measures: What the method measured at the start of the epoch.
         learning_rate: Of this step.
         images: How many items this process saw in it.
+        done: Steps of all epochs so far.
+        total: Of all steps.
     """
 
     epoch: int
@@ -42,6 +44,8 @@ class TrainingStep(TypedDict):
     measures: dict[str, float]
     learning_rate: float
     images: int
+    done: int
+    total: int
 
 
 class EventLog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.support.extras import importing
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.support.ranges import checked
 
 with importing(__name__):
@@ -49,11 +50,12 @@ from limpet.training.compatible_head import (
     train_head,
 )
 from limpet.training.encode import embed_features
+from limpet.training.events import TrainingStep
 from limpet.training.experiment import TEXT_RECIPE, Experiment, head_recipe
 from limpet.training.loggers import OpenLogger
 from limpet.training.record import set_aside
 from limpet.training.run_state import prefixed
-from limpet.training.train import CLASSIFIER, OnStep, train_release
+from limpet.training.train import CLASSIFIER, train_release
 
 Start = Literal["head", "ridge", "random"]
 START = "start"
@@ -94,6 +96,7 @@ class FineTuned:
         return self.head.gallery(old)
 
 
+@showing("training")
 @checked
 def fine_tune(
     old: EmbeddingSet,
@@ -107,7 +110,7 @@ def fine_tune(
     start: Start | None = None,
     cache: Path | None = None,
     data_name: str = "",
-    on_step: OnStep | None = None,
+    progress: Progress[TrainingStep] = None,
     loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> FineTuned:
@@ -135,7 +138,7 @@ def fine_tune(
             projection alone; see `train_head`.
         cache: Folder that keeps what the model makes of the texts before training.
         data_name: Name of the data, for the record.
-        on_step: Told after every step; see `fit`.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
         loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
         again: Train anew what other code trained; see `train_release`.
 
@@ -180,7 +183,7 @@ def fine_tune(
     experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, predecessor.all.space.name)
     if again:
         set_aside(folder, code_of(experiment))  # with the head that it began with
-    first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
+    first = _start(start, before.embeddings, after.embeddings, asked, folder, progress)
     tokens = _tokens(network, encoder, texts, role)
     rows = _each(texts).ids.find(after.ids)
     contents = _each(texts).digests()[rows]
@@ -193,7 +196,8 @@ def fine_tune(
     }  # fmt: skip
     release = train_release(
         items, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all, gallery=before.all,
-        start=first, frozen_model=frozen, task=task, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
+        start=first, frozen_model=frozen, task=task, data_name=data_name, progress=progress, loggers=loggers,
+        again=again,
     )  # fmt: skip
     if method.stays and not (folder / GALLERY_ADAPTER).exists():
         own = FineTuned(CompatibleHead(release, None), _text_model(folder, release)).embed(_each(texts), role=role)
@@ -243,7 +247,12 @@ def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:
 
 
 def _start(
-    start: Start, old: EmbeddingSet, new: EmbeddingSet, experiment: Experiment, folder: Path, on_step: OnStep | None
+    start: Start,
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    experiment: Experiment,
+    folder: Path,
+    progress: Progress[TrainingStep],
 ) -> dict[str, Tensor] | None:
     """Return the weights that training starts from beside those of the text model; None for random ones.
 
@@ -253,12 +262,12 @@ def _start(
         new: Of the text model as it is, for the same items.
         experiment: What is to be trained, as it was asked for.
         folder: Of the release.
-        on_step: Told after every step.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
     """
     if start == "head":
         recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
         head = train_head(
-            old, new, dataclasses.replace(experiment, recipe=recipe), folder / START, on_step=on_step
+            old, new, dataclasses.replace(experiment, recipe=recipe), folder / START, progress=progress
         ).release
         classifier = {} if head.head is None else head.head.state_dict()
         return {**head.encoder.state_dict(), **prefixed(CLASSIFIER, classifier)}
@@ -299,13 +308,14 @@ def _parts(encoder: TextEncoder, role: Role, texts: TextSet | TextPairs) -> list
     return [(rows, role)]
 
 
+@showing("embed")
 def embedded_before(
     encoder: TextEncoder,
     texts: TextSet | TextPairs,
     role: Role = "both",
     *,
     cache: Path | None = None,
-    on_batch: Callable[[int], object] | None = None,
+    progress: Progress[Told] = None,
 ) -> EmbeddingSet:
     """Return what a text model makes of the texts before it is fine-tuned, in the roles in which it then reads them.
 
@@ -314,12 +324,18 @@ def embedded_before(
         texts: What to embed.
         role: See `fine_tune`.
         cache: Folder that keeps it.
-        on_batch: Told the number of texts of every finished batch.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts.
     """
     every = _each(texts)
     vectors = np.empty((len(every), encoder.dim), np.float32)
+    done = 0
+
+    def embedded(event: Told) -> None:
+        listener(progress)({"done": done + event["done"], "total": len(every)})
+
     for rows, one in _parts(encoder, role, texts):
-        vectors[rows] = embed_texts(encoder, every[rows], role=one, cache=cache, on_batch=on_batch).vectors
+        vectors[rows] = embed_texts(encoder, every[rows], role=one, cache=cache, progress=embedded).vectors
+        done += len(rows)
     names = None if every.labels is None else StringArray.of(every.class_names)
     return EmbeddingSet(
         vectors, every.ids, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names,

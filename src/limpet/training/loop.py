@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from limpet.support.extras import importing
+from limpet.support.progress import Progress, listener, showing
 
 with importing(__name__):
     import torch
@@ -40,6 +41,7 @@ CHECKPOINT_PAUSE = 1.0
 """Seconds from a checkpoint until one is written after an epoch: what took less is sooner trained again."""
 
 
+@showing("training")
 def fit(
     model: nn.Module,
     head: Head,
@@ -61,7 +63,7 @@ def fit(
     checkpoint_seconds: float = 60.0,
     identity: Mapping[str, object] | None = None,
     select: Callable[[nn.Module], float] | None = None,
-    on_step: Callable[[TrainingStep], object] | None = None,
+    progress: Progress[TrainingStep] = None,
 ) -> History:
     """Train a model, its head and a compatibility method together; the three are changed in place.
 
@@ -92,8 +94,8 @@ def fit(
         identity: Plain values of everything else that decides the run (data, learning rate, options, ...); a
             checkpoint written under other values is refused.
         select: Scores the model, in evaluation mode, after every epoch; the weights of the first best one are kept.
-        on_step: Told after every step: epoch, epochs, step, steps, loss, terms, measures, learning_rate
-            and images.
+        progress: "rich" or "tqdm" for a bar, or a
+            function that is called with every `TrainingStep`.
 
     Raises:
         ConfigError: The method does not fit the space or needs a predecessor, or the checkpoint is of another run.
@@ -115,7 +117,7 @@ def fit(
         run = _Run(
             RunState(objective, built, fabric, checkpoint, known), wrapped, wrapped_optimizer, loader, encode_loader,
             fabric, space, old, _old_rows(old, class_names), epochs, seed,
-            scheduler or constant(), clip_norm, channels_last, select, on_step or (lambda event: None),
+            scheduler or constant(), clip_norm, channels_last, select, progress,
             checkpoint_seconds,
         )  # fmt: skip
         return run.to_the_end()
@@ -146,7 +148,7 @@ class _Run:
     clip_norm: float | None
     channels_last: bool
     select: Callable[[nn.Module], float] | None
-    on_step: Callable[[TrainingStep], object]
+    progress: Progress[TrainingStep]
     seconds: float
     generator: torch.Generator = field(default_factory=torch.Generator)
     written: float = 0.0
@@ -194,10 +196,10 @@ class _Run:
             loss, terms = self._step(cpu_batch, epoch, (epoch * steps + step) / (self.epochs * steps))
             if step + 1 < steps:
                 self._save(epoch, step + 1, self.seconds)
-            self.on_step(
+            listener(self.progress)(
                 {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, "terms": terms,
                  "measures": self.state.measures, "learning_rate": self.state.optimizer.param_groups[0]["lr"],
-                 "images": len(cpu_batch.labels)}
+                 "images": len(cpu_batch.labels), "done": epoch * steps + step + 1, "total": self.epochs * steps},
             )  # fmt: skip
 
     def _batches(self) -> Iterator[Batch]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from limpet.support.extras import importing
+from limpet.support.progress import Progress, listener, showing
 
 with importing(__name__):
     from torch import Tensor, nn
@@ -57,6 +58,7 @@ CLASSIFIER = "classifier"
 """What the names of a classifier's weights begin with, among those that a training starts from."""
 
 
+@showing("training")
 def train_release(
     items: LabelledItems,
     experiment: Experiment,
@@ -75,7 +77,7 @@ def train_release(
     cache: Path | None = None,
     warm_start: WarmStart | None = None,
     select: Callable[[nn.Module], float] | None = None,
-    on_step: OnStep | None = None,
+    progress: Progress[TrainingStep] = None,
     loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> Release:
@@ -108,7 +110,7 @@ def train_release(
             begins anew.
         select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
             say what it scores on: a finished release is known by that.
-        on_step: Told after every step; see `fit`.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
         loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
         again: Retrain what other code trained; the existing folder is kept as ``FOLDER.before-1``.
 
@@ -147,12 +149,12 @@ def train_release(
     old_model = _old_model(making, old_embeddings, cache or folder, fabric)
     optimizer = partial(recipe.build_optimizer, pretrained=_pretrained(network))
     first = fabric.global_rank == 0
-    with EventLog(folder, loggers=loggers, then=on_step) if first else nullcontext() as log:
+    with EventLog(folder, loggers=loggers, then=listener(progress)) if first else nullcontext() as log:
         history = fit(
             network, head, method, loader, encode_loader, space=space, class_names=items.class_names, old=old_model,
             optimizer=optimizer, scheduler=recipe.build_schedule(), fabric=fabric, epochs=recipe.epochs,
             seed=experiment.seed, clip_norm=recipe.clip_norm, channels_last=recipe.channels_last,
-            checkpoint=checkpoint, identity=identity, select=select, on_step=log,
+            checkpoint=checkpoint, identity=identity, select=select, progress=log,
         )  # fmt: skip
     method.on_session_end(network, head, encode_loader)
     network.cpu(), head.cpu()
@@ -425,9 +427,9 @@ def train_upgrade(
 
     def run(name: str, images: ImageSet, experiment: Experiment, **predecessor: Any) -> Release:
         start = encoder if experiment.model.brings_weights else None
-        with nullcontext() if on_run is None else on_run(name) as on_step:
+        with nullcontext() if on_run is None else on_run(name) as progress:
             return train_release(
-                images, experiment, folder / name, encoder=start, on_step=on_step, **shared, **predecessor
+                images, experiment, folder / name, encoder=start, progress=progress, **shared, **predecessor
             )
 
     releases = {"old": run("old", old_images, replace(old, method="independent", method_options={}))}

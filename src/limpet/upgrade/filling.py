@@ -20,8 +20,9 @@ from limpet.errors import (
     shown,
 )
 from limpet.geometry import Space
+from limpet.support.progress import Progress, Told, listener
+from limpet.support.progress import shown as shown_progress
 from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, checked
-from limpet.upgrade.progress import Progress, Told
 from limpet.upgrade.vector_sources import VectorSource, without_text
 
 PASSES = 4
@@ -228,7 +229,7 @@ class FillOptions(TypedDict, total=False):
     seconds: NonNegative | None
     retries: Count
     pause: NonNegative
-    on_step: Progress | None
+    progress: Progress[Told]
 
 
 class Filling(Generic[BatchT]):
@@ -248,9 +249,9 @@ class Filling(Generic[BatchT]):
         retries: How often the place is tried again while it is out of reach, with pauses that double. Damage and
             missing rights are not tried again.
         pause: Seconds of the first of these pauses.
-        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch, and also
-            "waiting", the seconds of the pause, while the place is out of reach. The batch is the last one if
-            it raises `FillInterruptedError`.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done", "total", "embedded",
+            "written", "missing" and "seconds" after every batch, and also with "waiting", the seconds of the pause,
+            while the place is out of reach. The batch is the last one if the function raises `FillInterruptedError`.
 
     Raises:
         ConfigError: A number is out of range.
@@ -269,11 +270,11 @@ class Filling(Generic[BatchT]):
         seconds: NonNegative | None = None,
         retries: Count = 7,
         pause: NonNegative = 0.5,
-        on_step: Progress | None = None,
+        progress: Progress[Told] = None,
     ) -> None:
         self.place, self.source, self.batch, self.budget = place, source, batch, budget
         self.rate, self.share, self.seconds = rate, share, seconds
-        self.retries, self.pause, self.on_step = retries, pause, on_step
+        self.retries, self.pause, self.progress = retries, pause, progress
         self.embedded, self.stopped, self.left_out = 0, "done", LeftOut(source)
         self.started = time.monotonic()
 
@@ -291,6 +292,10 @@ class Filling(Generic[BatchT]):
             UpgradeStateError: The upgrade is at no step that fills.
             StoreError: The place stayed out of reach; another run goes on where this one stopped.
         """
+        with shown_progress(self.progress, "backfill") as self.progress:
+            return self._run()
+
+    def _run(self) -> Backfilled:
         self._reach(lambda: self.place.begin(self.source))
         for _ in range(PASSES):
             embedded, self.left_out = self.embedded, LeftOut(self.source)
@@ -363,10 +368,9 @@ class Filling(Generic[BatchT]):
         return call()
 
     def _tell(self, waiting: float | None = None) -> None:
-        if self.on_step is not None:
-            left_out = len(self.left_out)
-            told: Told = {
-                "done": self.place.written + left_out, "total": self.place.total, "embedded": self.embedded,
-                "written": self.place.written, "missing": left_out, "seconds": self.elapsed,
-            }  # fmt: skip
-            self.on_step(told if waiting is None else {**told, "waiting": waiting})
+        left_out = len(self.left_out)
+        told: Told = {
+            "done": self.place.written + left_out, "total": self.place.total, "embedded": self.embedded,
+            "written": self.place.written, "missing": left_out, "seconds": self.elapsed,
+        }  # fmt: skip
+        listener(self.progress)(told if waiting is None else {**told, "waiting": waiting})

@@ -162,12 +162,12 @@ def test_bct_replays_where_a_session_brings_no_earlier_class(base, tmp_path) -> 
 def stopping(after: int, counted: list[int]):
     """Be interrupted at a step of all that are trained."""
 
-    def on_step(event: dict[str, Any]) -> None:
+    def progress(event: dict[str, Any]) -> None:
         counted[0] += 1
         if counted[0] == after:
             raise KeyboardInterrupt
 
-    yield on_step
+    yield progress
 
 
 @pytest.mark.parametrize("name", ["cvs", "rwalk", "ewc", "rainbow"])

@@ -426,7 +426,7 @@ class _Session:
                 carried=load_carried(self.place.with_name(f"session-{self.session}")),
             )
         title = f"{self.name if self.home == self.place else 'all learners'}, session {self.session + 1}"
-        with nullcontext() if self.on_run is None else self.on_run(title) as on_step:
+        with nullcontext() if self.on_run is None else self.on_run(title) as progress:
             release = train_release(
                 images,
                 experiment,
@@ -438,7 +438,7 @@ class _Session:
                 cache=self.place / "cache",
                 warm_start=warm_start,
                 select=self._validation(),
-                on_step=on_step,
+                progress=progress,
                 again=self.again,
             )
         self.trained_at = time.monotonic()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.console import console, print_json, rate_progress
+from limpet.cli.console import console, print_json, progress_bar
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.errors import without_secrets
@@ -27,8 +27,8 @@ def backup(gallery: GalleryUrl, dest: Path) -> int:
     Examples:
         limpet gallery backup live /backups/live
     """
-    with gallery.opened() as it, rate_progress("backing up", None, unit="MiB") as on_step:
-        done = it.backup(dest, on_step=on_step)
+    with gallery.opened() as it, progress_bar("backing up", unit="MiB") as bar:
+        done = it.backup(dest, progress=bar)
     console.print(f"Backed up {_told(done)} to {dest}.")
     place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
     console.print(f"Next, to restore it: {command('gallery restore', place, dest)}")
@@ -51,8 +51,8 @@ def restore(gallery: GalleryUrl, backup: Path) -> int:
     from limpet.galleries import restore as restored
 
     gallery.refuse_in_ram()
-    with rate_progress("restoring", None, unit="MiB") as on_step:
-        done = restored(backup, gallery, on_step=on_step)
+    with progress_bar("restoring", unit="MiB") as bar:
+        done = restored(backup, gallery, progress=bar)
     console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
     console.print(f"Next, to look closer: {command('gallery doctor', gallery)}")
     print_json({"gallery": without_secrets(gallery), **_document(done)})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from limpet.cli.console import console, print_json, rate_progress
+from limpet.cli.console import console, print_json, progress_bar
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
@@ -47,11 +47,8 @@ def doctor(
         with gallery.opened() as it:
             repaired = repaired_first(it) if repair else None
             vectors = source.opened(it, sets)
-            with rate_progress("reading", None) as show:
-                found = examined(
-                    it, vectors,
-                    on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
-                )  # fmt: skip
+            with progress_bar("reading") as bar:
+                found = examined(it, vectors, progress=bar)
             if repaired is not None:
                 console.print(str(repaired), style="bold")
     except StoreError as error:  # not even that can be read
@@ -97,8 +94,8 @@ def export(gallery: GalleryUrl, *, out: Path, generation: str | None = None) -> 
     """
     from limpet.galleries.transfer import export as exported
 
-    with gallery.opened() as it, rate_progress("exporting", None) as on_step:
-        done = exported(it, generation, out, on_step=on_step)
+    with gallery.opened() as it, progress_bar("exporting") as bar:
+        done = exported(it, generation, out, progress=bar)
     console.print(f"{done.rows:,} items of {done.generation} written to {done.path}.")
     for name, why in done.left_out.items():
         console.print(f"The column '{name}' was left out: {why}. A .parquet file holds it.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 
-from limpet.cli.console import console, print_json, rate_progress
+from limpet.cli.console import console, print_json, progress_bar
 from limpet.cli.gallery.common import command, made_by, open_vectors
 from limpet.cli.gallery.options import WAIT, GalleryUrl
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
@@ -121,11 +121,11 @@ class Items(Embedder):
             from limpet.engines.reading import unnamed
 
             raise unnamed(found.name)
-        with leaving_out(found.name, self.skip_unusable) as unusable, rate_progress("importing", found.rows) as on_step:
+        with leaving_out(found.name, self.skip_unusable) as unusable, progress_bar("importing", found.rows) as bar:
             return import_table(
                 gallery, found, fingerprint=fingerprint, columns=self.columns,
                 skip_existing=commits.skip_existing, batch=commits.batch, unusable=unusable,
-                on_step=lambda event: on_step({"done": event["read"]}),
+                progress=bar,
             )  # fmt: skip
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
@@ -251,7 +251,7 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: st
             f"'{name}' has no items.", expected="at least one", to_do="embed some.", intact="Nothing was changed."
         )
     written = 0
-    with rate_progress("importing", len(embeddings)) as on_step:
+    with progress_bar("importing", len(embeddings)) as bar:
         for start in range(0, len(embeddings), batch):
             ids = list(embeddings.ids[start : start + batch])
             there = set(gallery.store.fetch(ids).ids)
@@ -259,7 +259,7 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: st
                 raise _known(sorted(there), name, written)
             rows = np.array([row for row, one in enumerate(ids, start) if one not in there], np.int64)
             written += gallery.add(embeddings[rows]) if len(rows) else 0
-            on_step({"done": start + len(ids)})
+            bar({"done": start + len(ids)})
     return Imported(f"'{name}'", len(embeddings), written, len(embeddings) - written)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from limpet.cli.console import console, print_json, rate_progress
+from limpet.cli.console import console, print_json, progress_bar
 from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
 from limpet.cli.gallery.options import WAIT, GalleryUrl
@@ -48,10 +48,10 @@ class Items(Embedder):
                f"one of: --embeddings FILE_OR_FOLDER; {TO_EMBED}")  # fmt: skip
         if not self.embeddings:
             found = self.items(sets, fingerprints_of(gallery))
-            with rate_progress("embedding", len(found)) as on_step:
+            with progress_bar("embedding", len(found)) as bar:
                 parts = []
                 for start in range(0, len(found), EMBEDDED_AT_ONCE):
-                    on_step({"done": start})
+                    bar({"done": start})
                     parts.append(found[np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))])
             return [joined(parts)]
         nameless = [place for place in self.embeddings if place.nameless]
@@ -111,8 +111,8 @@ def _write(gallery: GalleryUrl, items: Items, sets: DataSets, *, replace: bool) 
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
         metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
         passed = unknown_columns(found[0], it.state.columns)
-        with rate_progress("writing", total) as on_step:
-            written = (it.upsert if replace else it.add)(*found, metadata=metadata, on_step=on_step)
+        with progress_bar("writing", total) as bar:
+            written = (it.upsert if replace else it.add)(*found, metadata=metadata, progress=bar)
         count = len(it)
     items.tell()
     tell_left_out(passed)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console, exit_code, print_json, print_table, rate_progress
+from limpet.cli.console import console, exit_code, print_json, print_table, progress_bar
 from limpet.cli.gallery.common import DECLARED, command, made_by, open_vectors
 from limpet.cli.gallery.options import Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
     from limpet.galleries.rehearsal import Rehearsal
     from limpet.upgrade.base import Upgrade
-    from limpet.upgrade.progress import Told
     from limpet.upgrade.vector_sources import VectorSource
 
 PASSED = ("ready", "no gain")
@@ -79,16 +78,12 @@ def rehearse(
                 "Nothing to embed with was given.",
                 expected=KINDS,
             )
-        with rate_progress("rehearsal", None) as show:
-
-            def on_step(event: Told) -> None:
-                show({"done": 0, "total": None, **event, "state": event["step"]})
-
+        with progress_bar("rehearsal") as bar:
             found: Rehearsal = url.call(
                 _rehearser(it, url), vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map,
                 sample=sample, queries=_queries(it, vectors, queries, (old_name, source.name)), orders=order,
                 class_column=class_column, seed=seed,
-                on_step=on_step,
+                progress=bar,
             )  # fmt: skip
         commands = _commands(found, it, url, source, links)
     found = found.model_copy(update={"commands": commands, "command": typed})

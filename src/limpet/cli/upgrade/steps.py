@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
+from limpet.cli.console import console, long_texts, print_json, print_table, progress_bar
 from limpet.cli.gallery.options import GraphOptions, Links, Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets, FillLimits
@@ -24,9 +24,9 @@ from limpet.support.wording import duration
 if TYPE_CHECKING:
     from limpet.attached.base import StartPlan
     from limpet.evaluation.results import Evaluation
+    from limpet.support.progress import Told
     from limpet.upgrade.base import Upgrade
     from limpet.upgrade.filling import Backfilled
-    from limpet.upgrade.progress import Progress, Told
 
 
 def start(
@@ -164,9 +164,9 @@ def backfill(
             raise _nothing_to_embed(it, url)
         moment = made_at(it, source, made)
         while True:
-            with _progress(it) as on_step:
+            with _progress(it) as progress:
                 done: Backfilled = url.call(
-                    it.backfill, vectors, of=of, made=moment, order=order, seed=seed, **limits.options(on_step)
+                    it.backfill, vectors, of=of, made=moment, order=order, seed=seed, **limits.options(progress)
                 )
             _tell_filled(done, spending.cost(done.embedded))
             if watch is None or done.stopped != "done":
@@ -189,7 +189,7 @@ def _nothing_to_embed(it: Upgrade, url: LiveUrl) -> ConfigError:
 
 
 @contextmanager
-def _progress(it: Upgrade) -> Iterator[Progress]:
+def _progress(it: Upgrade) -> Iterator[Callable[[Told], None]]:
     """Show a live bar; the first Ctrl-C lets the batch end, the second one stops at once."""
     from limpet.upgrade.filling import FillInterruptedError
 
@@ -202,16 +202,16 @@ def _progress(it: Upgrade) -> Iterator[Progress]:
         asked = True
         console.print("\nStopping after this batch; Ctrl-C again stops at once, which loses this batch only.")
 
-    with rate_progress(f"backfill of {it.model('new').called}", None) as show:
+    with progress_bar(f"backfill of {it.model('new').called}", None) as bar:
 
-        def on_step(event: Told) -> None:
-            show(event)
+        def tell(event: Told) -> None:
+            bar(event)
             if asked:
                 raise FillInterruptedError
 
         before = signal.signal(signal.SIGINT, ask)
         try:
-            yield on_step
+            yield tell
         finally:
             signal.signal(signal.SIGINT, before)
 

@@ -28,8 +28,8 @@ from limpet.galleries.doctor.vectors import (
     wrong_vectors,
 )
 from limpet.galleries.state import Generation
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.support.ranges import PositiveInt, Seed, checked
-from limpet.upgrade.progress import Progress, Told
 from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "Finding", "Repaired", "Severity", "doctor", "repair"]
 
 
+@showing("doctor")
 @checked
 def doctor(
     gallery: Gallery,
@@ -45,7 +46,7 @@ def doctor(
     *,
     sample: PositiveInt = 200,
     seed: Seed = 0,
-    on_step: Progress | None = None,
+    progress: Progress[Told] = None,
 ) -> Diagnosis:
     """Read all of a gallery and say what is wrong, and what to do about it; nothing is changed.
 
@@ -58,7 +59,8 @@ def doctor(
         source: Models of its generations, or files of theirs, to embed a sample again and compare.
         sample: Items per generation that are embedded again, and searched for.
         seed: Of the sample.
-        on_step: Told "step", and "done" and "total" rows while vectors are read.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+            "total" rows while vectors are read; see `Told`.
 
     Raises:
         ConfigError: ``sample`` is out of range, or a source is of a model that the gallery does not know.
@@ -68,7 +70,7 @@ def doctor(
     state = gallery.state
     for one in sources:
         refuse(state.of(one.fingerprint) is None, f"A source of {one.fingerprint}", "a model of this gallery")
-    examination = _Examination(gallery, sources, sample, seed, on_step)
+    examination = _Examination(gallery, sources, sample, seed, progress)
     examination.of_records()
     for generation in state.generations:
         examination.of_vectors(generation)
@@ -90,9 +92,9 @@ class _Examination:
     """What was found so far."""
 
     def __init__(
-        self, gallery: Gallery, sources: Sequence[VectorSource], size: int, seed: int, on_step: Progress | None
+        self, gallery: Gallery, sources: Sequence[VectorSource], size: int, seed: int, progress: Progress[Told]
     ) -> None:
-        self.gallery, self.store, self.sources, self.on_step = gallery, gallery.store, sources, on_step
+        self.gallery, self.store, self.sources, self.progress = gallery, gallery.store, sources, progress
         self.size, self.seed = size, seed
         self.findings: list[Finding] = []
         self.rows: dict[str, int] = {}
@@ -119,13 +121,12 @@ class _Examination:
         name, store, gallery = generation.name, self.store, self.gallery
         sample = self.samples.get(name, [])
 
-        def tell(told: Told) -> None:
-            if self.on_step is not None:
-                self.on_step({**told, "step": f"counting {name}"})
+        def counting(told: Told) -> None:
+            listener(self.progress)({**told, "step": f"counting {name}"})
 
         def counted() -> list[Finding]:
             self.rows[name] = store.upkeep(name).rows
-            return wrong_vectors(store, generation, tell)
+            return wrong_vectors(store, generation, counting)
 
         self._part(f"counting {name}", counted)
         self._part(f"comparing vectors of {name}", lambda: repeated_vectors(store, generation))
@@ -145,8 +146,7 @@ class _Examination:
 
     def _part(self, step: str, look: Callable[[], list[Finding]]) -> None:
         """Look at one part; again while writers wait, if something seems wrong and somebody wrote meanwhile."""
-        if self.on_step is not None:
-            self.on_step({"step": step})
+        listener(self.progress)({"step": step})
         before = self.store.pointer().sequence
         findings = self._safely(step, look)
         if findings and self.store.pointer().sequence != before:

@@ -16,7 +16,7 @@ from limpet.galleries.links import read_adapter
 from limpet.galleries.router import remainders
 from limpet.galleries.state import GalleryState, Generation
 from limpet.galleries.vector_check import check_vectors
-from limpet.upgrade.progress import Progress
+from limpet.support.progress import Progress, Told
 from limpet.upgrade.vector_sources import VectorSource
 
 Differences = tuple[list[str], list[str]]
@@ -46,9 +46,9 @@ _WRONG: dict[str, tuple[str, str]] = {
 }
 
 
-def wrong_vectors(store: Store, generation: Generation, on_step: Progress | None) -> list[Finding]:
+def wrong_vectors(store: Store, generation: Generation, progress: Progress[Told]) -> list[Finding]:
     """Check every vector of a generation, and say what is wrong."""
-    check, findings = check_vectors(store, generation, on_step=on_step), []
+    check, findings = check_vectors(store, generation, progress=progress), []
     for kind, count in check.wrong.items():
         what, to_do = _WRONG[kind]
         what = f"{what}, in {generation.name}"

@@ -41,8 +41,8 @@ from limpet.galleries.rehearsal.results import (
 from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample, RehearsedUpgrade
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.two_stage import Rescoring
+from limpet.support.progress import Progress, Told, listener, showing
 from limpet.support.ranges import PositiveInt, Seed, checked
-from limpet.upgrade.progress import Progress, Told
 from limpet.upgrade.vector_sources import VectorSource
 
 _Scores = NDArray[np.float32]
@@ -63,6 +63,7 @@ _TIMED = 20  # single queries
 _ROUNDING = 1e-4  # between two products of the same vectors
 
 
+@showing("rehearsal")
 @checked
 def rehearse(
     gallery: Gallery,
@@ -78,7 +79,7 @@ def rehearse(
     class_column: str = "label",
     most_queries: PositiveInt = _MOST_QUERIES,
     seed: Seed = 0,
-    on_step: Progress | None = None,
+    progress: Progress[Told] = None,
     live: tuple[str, int] | None = None,
 ) -> Rehearsal:
     """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
@@ -104,7 +105,8 @@ def rehearse(
         class_column: Metadata column that holds the class.
         most_queries: Use so many queries at most.
         seed: Of the sample, of random orders and of what is shown.
-        on_step: Told "step", and "done" and "total" while items are embedded.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+            "total" while items are embedded.
         live: URL and number of items of the index that an application owns, where the gallery holds a sample of it.
             Two-stage search, which such an index has not, is left out.
 
@@ -117,20 +119,19 @@ def rehearse(
     for name in orders or ():
         if name not in ORDERS:
             raise unknown_name("order", name, ORDERS)
-    tell = on_step if on_step is not None else lambda told: None
     pointer = gallery.store.pointer()
     upgrade = RehearsedUpgrade.of(gallery, source, reports, adapter, score_map)
     given = None if queries is None else GivenQueries.of(*queries, relevant, most_queries, seed)
-    tell({"step": "sampling"})
+    listener(progress)({"step": "sampling"})
     items = RehearsalSample.of(gallery, upgrade.old, sample, seed, given.answers if given is not None else ())
-    made = EmbeddedSample(source, list(items.old.ids), tell)
+    made = EmbeddedSample(source, list(items.old.ids), progress)
     asked = (
         Queries.of_items(items, made, class_column, most_queries, seed)
         if given is None
         else Queries.given(given, items, class_column)
     )
     names = list(orders or ["random", *(name for name in ORDERS if name not in ("random", "id"))])
-    run = _Run(upgrade, items, made, asked, seed, tell)
+    run = _Run(upgrade, items, made, asked, seed, progress)
     run.whole(names[0])
     if live is None:
         run.in_two_stages()
@@ -149,10 +150,10 @@ class _Run:
         made: EmbeddedSample,
         queries: Queries,
         seed: int,
-        tell: Progress,
+        progress: Progress[Told],
     ) -> None:
         self.upgrade, self.items, self.made, self.queries = upgrade, items, made, queries
-        self.seed, self.tell = seed, tell
+        self.seed, self.progress = seed, progress
         self.missing = len(items) - len(made)  # items of the sample that the source does not have
         self.seconds = {"embed": made.seconds}
         self.steps: list[str] = []
@@ -168,7 +169,7 @@ class _Run:
 
     def whole(self, order: str) -> None:
         """Go through all steps of an upgrade, and back."""
-        self.tell({"step": "copying"})
+        listener(self.progress)({"step": "copying"})
         with self.items.copy(self.upgrade.old.note) as copy:
             self.before = self._ask(copy, self.queries.old, "before", len(self.items))
             self.right_before = self.before.right(self.queries)
@@ -196,7 +197,7 @@ class _Run:
         """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
         if not self.at_once:
             return  # no order makes a difference before all new vectors are there
-        self.tell({"step": f"measuring the order {order}"})
+        listener(self.progress)({"step": f"measuring the order {order}"})
         with self.items.copy(self.upgrade.old.note) as copy:
             self.upgrade.start(copy, self.made)
             copy.swap()
@@ -212,7 +213,7 @@ class _Run:
 
     def in_two_stages(self) -> None:
         """Let new queries score again what old ones find, on a fresh copy whose upgrade is started."""
-        self.tell({"step": "searching in two stages"})
+        listener(self.progress)({"step": "searching in two stages"})
         queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
         count = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, len(self.items) // 10))
         first: list[float] = []
@@ -296,7 +297,7 @@ class _Run:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        self.tell({"step": name})
+        listener(self.progress)({"step": name})
         self.steps.append(name)
         begun = time.perf_counter()
         yield
@@ -334,7 +335,7 @@ class _Run:
             batch=max(1, len(self.made) // _BATCHES),
             budget=budget,
             seed=self.seed,
-            on_step=search if probe else None,
+            progress=search if probe else None,
         )
         if probe:
             if "backfill" not in self.steps:
@@ -370,7 +371,7 @@ class _Run:
         """Note the median milliseconds of single queries for ten hits."""
         if point is None:
             return
-        self.tell({"step": f"searching {point}"})
+        listener(self.progress)({"step": f"searching {point}"})
         seconds = []
         for row in range(min(len(queries), _TIMED)):
             begun = time.perf_counter()

@@ -17,8 +17,8 @@ from limpet.galleries.gallery import Gallery
 from limpet.galleries.items import sample
 from limpet.galleries.rehearsal.results import Linked
 from limpet.galleries.state import Generation, Link
+from limpet.support.progress import Progress, Told, listener
 from limpet.upgrade.filling import check_source
-from limpet.upgrade.progress import Progress
 from limpet.upgrade.vector_sources import ROLE, VectorSource, joined_points
 
 if TYPE_CHECKING:
@@ -195,13 +195,13 @@ class EmbeddedSample:
     Args:
         source: Where they come from.
         ids: The items.
-        on_step: Told "step", "done" and "total".
+        progress: Told "step", "done" and "total".
 
     Raises:
         DataError: The source has none of the items.
     """
 
-    def __init__(self, source: VectorSource, ids: Sequence[str], on_step: Progress) -> None:
+    def __init__(self, source: VectorSource, ids: Sequence[str], progress: Progress[Told]) -> None:
         self.fingerprint, self.space = source.fingerprint, source.space
         self.seconds = 0.0
         parts, per_item = [], []
@@ -213,7 +213,7 @@ class EmbeddedSample:
             self.seconds += taken
             if len(parts[-1]):
                 per_item.append(taken / len(parts[-1]))
-            on_step({"step": "embedding", "done": start + len(some), "total": len(ids)})
+            listener(progress)({"step": "embedding", "done": start + len(some), "total": len(ids)})
         self.all = joined_points(self, parts)
         if not len(self.all):
             raise DataError(
