@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios clean
+.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -69,6 +69,12 @@ bench: $(DEVELOPED)
 # Ratios to the bare engines, beside the committed record; names the rows that got worse. ARGS="--record" writes it anew.
 ratios: $(DEVELOPED)
 	$(RUN)/python benchmarks/ratios.py $(ARGS)
+
+# Wheels and source distributions of both packages, into dist; the version is that of the tag, or of the commits after it.
+dist: $(DEVELOPED)
+	rm -rf dist
+	$(RUN)/python -m build --outdir dist .
+	$(RUN)/python -m build --outdir dist bench
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info bench/build bench/src/*.egg-info

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -644,9 +645,17 @@ def test_continuous_checks_run_targets_that_there_are() -> None:
     assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in targets)
 
 
-def test_the_citation_names_this_version() -> None:
+def test_the_citation_and_both_packages_name_the_coming_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == limpet.__version__ and citation["license"] == "Apache-2.0"
+    assert (
+        re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)[1]
+        == citation["version"]
+    )  # type: ignore[index]
+    assert citation["license"] == "Apache-2.0"
+    for project in (ROOT / "pyproject.toml", ROOT / "bench/pyproject.toml"):
+        declared = tomllib.loads(project.read_text(encoding="utf-8"))
+        assert declared["project"]["dynamic"] == ["version"]
+        assert declared["tool"]["setuptools_scm"]["fallback_version"] == f"{citation['version']}.dev0"
 
 
 def test_changes_are_told_under_known_headings() -> None:

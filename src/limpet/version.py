@@ -1,3 +1,8 @@
-"""The version, apart from the package itself so that everything may import it."""
+"""The version of the installed package, which is that of its tag; see ``tool.setuptools_scm`` in pyproject.toml."""
 
-__version__ = "0.1.0"
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("limpet")
+except PackageNotFoundError:  # sources on the path that nobody installed
+    __version__ = "0+unknown"
