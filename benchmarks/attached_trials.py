@@ -51,7 +51,13 @@ def told(tally: Tally) -> str:
 
 
 def trials(
-    place: str, kills: int, seed: int, bug: str | None = None, tell: Callable[[Tally], Any] = id, so_far: Any = None
+    place: str,
+    kills: int,
+    seed: int,
+    bug: str | None = None,
+    tell: Callable[[Tally], Any] = id,
+    so_far: Any = None,
+    pause: float = attached.PAUSE,
 ) -> Tally:
     """Kill so often; stop at the first violation."""
     if place in SERVERS:
@@ -64,7 +70,7 @@ def trials(
         return qdrant.trials(kills, seed, bug, tell, so_far)
     server = Server()
     try:
-        return attached.trials(server, kills, seed, bug, tell, so_far, place=place)
+        return attached.trials(server, kills, seed, bug, tell, so_far, place=place, pause=pause)
     finally:
         server.stop()
 
@@ -90,11 +96,13 @@ class Record:
         place: Where both models' vectors are.
         kills: How many there are to be.
         seed: Of the rounds.
+        pause: Seconds between two things that an application of a table does.
         resume: Whether to go on from what is written.
     """
 
-    def __init__(self, out: Path, place: str, kills: int, seed: int, *, resume: bool) -> None:
+    def __init__(self, out: Path, place: str, kills: int, seed: int, pause: float, *, resume: bool) -> None:
         self.out, self.place, self.kills, self.seed = out, place, kills, seed
+        self.paused = f" --pause {pause}" if pause != attached.PAUSE else ""
         self.tally, self.bugs, self.seconds, self.halts = Tally(), dict[str, str](), 0.0, 0
         if resume:
             document = json.loads(out.with_suffix(".json").read_text())
@@ -134,7 +142,7 @@ class Record:
             "",
             f"{self.seconds:.0f} s{halts}. {describe(*packages)}",
             "",
-            f"python benchmarks/attached_trials.py {self.place} --kills {self.kills} --seed {self.seed}",
+            f"python benchmarks/attached_trials.py {self.place} --kills {self.kills} --seed {self.seed}{self.paused}",
             "",
         ]
         self.out.write_text("\n".join(lines))
@@ -146,18 +154,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--bug-kills", type=int, default=200, help="within which a planted bug has to be found")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=attached.PAUSE, help="seconds between two writes to a table")
     parser.add_argument("--no-bugs", action="store_true")
     parser.add_argument("--resume", action="store_true", help="go on after the last whole round")
     parser.add_argument("--out", type=Path, help="the text file named above if left out")
     given = parser.parse_args()
     name = "attached_trials" if given.place == "columns" else f"attached_trials_{given.place}"
     out = given.out or RESULTS / f"{name}.txt"
-    record = Record(out, given.place, given.kills, given.seed, resume=given.resume)
+    record = Record(out, given.place, given.kills, given.seed, given.pause, resume=given.resume)
     if record.tally.killed < given.kills and not record.tally.violations:
-        trials(given.place, given.kills, given.seed, None, record.round, record.tally)
+        trials(given.place, given.kills, given.seed, None, record.round, record.tally, given.pause)
     for bug in () if given.no_bugs else bugs(given.place):
         if not record.bugs.get(bug):
-            record.bug(bug, trials(given.place, given.bug_kills, given.seed, bug))
+            record.bug(bug, trials(given.place, given.bug_kills, given.seed, bug, pause=given.pause))
     return 0 if not record.tally.violations and all(record.bugs.values()) else 1
 
 

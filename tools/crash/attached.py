@@ -131,7 +131,7 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     kinds = ["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade", "text", "text", "named",
              "second", "withdraw", "partition"]  # fmt: skip
     kind, alive = draw.choice(kinds), own.alive()
-    kind = "rename" if kind == "partition" and draw.random() < 0.9 else kind
+    kind = "rename" if kind == "partition" and draw.random() < 0.7 else kind
     row = draw.choice(alive) if alive else None
     kind = "insert" if row is None and kind == "named" else kind
     kind = "rename" if kind == "insert" and len(alive) >= MOST else kind
