@@ -43,10 +43,11 @@ def told(tally: Tally) -> str:
     """Say what came of trials."""
     kills = ", ".join(f"{count} of {victim}" for victim, count in sorted(tally.kills.items()))
     steps = ", ".join(f"{count} of {step}" for step, count in sorted(tally.steps.items()))
+    repeated = f" ({tally.repeated} transactions repeated)" if tally.repeated else ""
     return (
         f"{tally.killed} kills ({kills}) in {tally.rounds} whole rounds; steps that came to an end: {steps}; "
-        f"{tally.writes:,} acknowledged writes; {tally.reads:,} reads of everything that serves, {tally.checks} "
-        f"comparisons with what the applications remember: {len(tally.violations)} violations"
+        f"{tally.writes:,} acknowledged writes{repeated}; {tally.reads:,} reads of everything that serves, "
+        f"{tally.checks} comparisons with what the applications remember: {len(tally.violations)} violations"
     )
 
 

@@ -226,32 +226,48 @@ def partition(connection: Any, draw: random.Random, own: Memory, told: Any, firs
         start = int(name.rpartition("_")[2])
         rows = [row for row in range(start, start + 3) if row in own.titles or row in own.doubt]
         changes: dict[int, str | None] = dict.fromkeys(rows)
-        statement = [f"ALTER TABLE shop.items DETACH PARTITION shop.{name}", f"DROP TABLE shop.{name}"]
     else:
         used = [row for row in own.titles.keys() | own.doubt.keys() if row - first >= EXTRA]
         start = max([*used, first + EXTRA]) // 10 * 10 + 10
         changes = {row: f"thing {first} {draw.getrandbits(40)}" for row in range(start, start + 3)}
-        name, statement = f"extra_{first}_{start}", []
+        name = f"extra_{first}_{start}"
     for row, after in changes.items():
         told.write(json.dumps({"row": row, "after": after}) + "\n")
         own.about(row, after)
-    with connection.transaction():
-        connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # no swap until it is attached
-        if not statement:
+    while not changed_partition(connection, name, changes):
+        told.write(json.dumps({"repeated": name}) + "\n")
+    for row in changes:
+        told.write(json.dumps({"done": row}) + "\n")
+        own.done(row)
+
+
+def changed_partition(connection: Any, name: str, titles: dict[int, str | None]) -> bool:
+    """Attach a partition with rows of these titles, or drop it where they are None; say whether that was done.
+
+    CREATE INDEX CONCURRENTLY lets go of its table before it commits that the index is valid. PostgreSQL refuses to drop
+    the table at that moment, and an application has to repeat its transaction.
+    """
+    try:
+        with connection.transaction():
+            connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # no swap until it is attached
+            if not any(titles.values()):
+                connection.execute(f"ALTER TABLE shop.items DETACH PARTITION shop.{name}")
+                connection.execute(f"DROP TABLE shop.{name}")
+                return True
             asked = "SELECT limpet_attached.model_of('shop.items', 'emb')"
             serving = connection.execute(asked).fetchone()[0] if attached(connection) else None
             side: ModelSide = "new" if serving == "declared:new" else "old"
             connection.execute(f"CREATE TABLE shop.{name} (LIKE shop.items)")
-            for row, title in changes.items():
+            for row, title in titles.items():
                 values = [row, title, written(side, str(title))]
                 connection.execute(f"INSERT INTO shop.{name} (id, title, emb) VALUES (%s, %s, %s)", values)
-            statement = [f"ALTER TABLE shop.items ATTACH PARTITION shop.{name} "
-                         f"FOR VALUES FROM ({start}) TO ({start + 10})"]  # fmt: skip
-        for one in statement:
-            connection.execute(one)
-    for row in changes:
-        told.write(json.dumps({"done": row}) + "\n")
-        own.done(row)
+            connection.execute(f"ALTER TABLE shop.items ATTACH PARTITION shop.{name} "
+                               f"FOR VALUES FROM ({min(titles)}) TO ({min(titles) + 10})")  # fmt: skip
+            return True
+    except psycopg.InternalError as error:
+        if any(titles.values()) or not str(error).startswith("tuple concurrently updated"):
+            raise
+        return False
 
 
 def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
@@ -500,6 +516,8 @@ class Tally:
     checks: int = 0
     reads: int = 0
     writes: int = 0
+    repeated: int = 0
+    """Transactions that were refused, see `changed_partition`."""
     steps: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
@@ -647,6 +665,7 @@ class Round:
             watcher.join()
             self.tally.steps.update(self.steps_log.read_text().split() if self.steps_log.exists() else [])
             self.tally.writes += sum(self.counted(log, '"done"') for log in self.logs())
+            self.tally.repeated += sum(self.counted(log, '"repeated"') for log in self.logs())
 
     def went_on(self, steps: int, writes: int) -> None:
         """Wait until so much more was done, however long that takes; not for ever, if nothing is possible."""
