@@ -33,7 +33,7 @@ def fresh(path: Path, version: int) -> Table:
     return lance.dataset(str(path), version=version, session=lance.Session())
 
 
-def compare(path: Path, before: Table | None, version: int, removed: Sequence[str], added: Sequence[pa.Table]) -> None:
+def compare(path: Path, before: Table | None, version: int, removed: Sequence[str], added: Sequence[pa.Table]) -> Table:
     """Compare a version of a table with the one before it and with what was done to it.
 
     Pieces that vanished and came (by a merge, say) hold the same rows but those removed and added; of the pieces that
@@ -45,6 +45,9 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
         version: Number of the version.
         removed: Ids of rows that were removed.
         added: Rows that were added after that.
+
+    Returns:
+        The version, opened anew.
 
     Raises:
         StoreError: Something else is there.
@@ -70,6 +73,7 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
     _read_history(path, 0 if before is None else before.version, after)
     known = set() if before is None else index_folders(before)
     read_indexes(path, after, known)
+    return after
 
 
 def read_whole(path: Path, version: int) -> None:

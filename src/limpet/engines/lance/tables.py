@@ -130,7 +130,8 @@ class LanceTables:
 
     def _start_anew(self) -> None:
         """Read anew in a forked child; what it inherited is kept and never touched, since its threads are gone."""
-        self._inherited += [self._readers, self._session, self._helper, self._writers, self._writing, self._changes]
+        self._inherited += [self._readers, self._session, self._helper, self._writers, self._writing]
+        self._inherited += [self._changes, self._verified]
         self._begin()
 
     def forget(self) -> None:
@@ -138,6 +139,7 @@ class LanceTables:
         self._writers: dict[str, Table] = {}
         self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
         self._durable: dict[str, set[str]] = {}
+        self._verified: dict[str, Table] = {}  # what was read back last, which the next change is compared with
         self._changes = {}
 
     def _current_session(self) -> lance.Session:
@@ -229,7 +231,9 @@ class LanceTables:
                 self._durable[name] = self._files(name)
             if name not in self._writers or self._writers[name].version != place.version:
                 self._writers[name] = self._opened(place, self._writing)
-            self._changes[name] = _Change(self._writers[name], self.reader(place))
+            known = self._verified.get(name)
+            before = known if known is not None and known.version == place.version else self.reader(place)
+            self._changes[name] = _Change(self._writers[name], before)
         return self._changes[name]
 
     def edit(self, edits: Mapping[TableVersion, Edit], apart: Collection[TableVersion]) -> None:
@@ -287,7 +291,8 @@ class LanceTables:
 
     def _settled(self, name: str, change: _Change) -> TableVersion:
         place = TableVersion(name, change.table.version)
-        compare(self._path(name), change.before, place.version, change.removed, change.added)
+        after = compare(self._path(name), change.before, place.version, change.removed, change.added)
+        self._verified[name] = after
         return replace(place, digest=self._digest(place))
 
     def _sync(self) -> None:
