@@ -6,10 +6,12 @@ import hashlib
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from limpet.engines.address import Address
 from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
+from limpet.errors import without_secrets
 
 AT_ONCE = 256
 """Rows read, or written, at a time at first."""
@@ -175,30 +178,46 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else np.asarray(value).tolist()
 
 
-class Engine(Protocol):
-    """Rows of two sides in one service; everything that it acknowledges is seen by the next call."""
+class Engine(ABC):
+    """Rows of two sides in one service; everything that it acknowledges is seen by the next call.
 
-    beside: ClassVar[Collection[str]]
+    Args:
+        address: Of the service, or of its folder or file.
+        old: What holds the old vectors.
+        new: What holds the new ones, or is to.
+        dim: Dimension of the new vectors.
+        version: A field that the application changes with every write; None to compare rows as a whole.
+
+    Attributes:
+        place: What is attached to, in words.
+        shared: Whether both sides are vectors of the same items.
+    """
+
+    service: ClassVar[str]
+    """What it is called."""
+    beside: ClassVar[Collection[str]] = ()
     """What the URL may say of where the new vectors are to be; nothing where there is no choice."""
-    scopes: ClassVar[Mapping[str, str]]
+    scopes: ClassVar[Mapping[str, str]] = {}
     """Options of a service's URL inside which names of collections are unique, each with its default."""
     port: ClassVar[int]
     """Of a service whose URL names none."""
-
-    promises: ClassVar[Promises]
+    promises: ClassVar[Promises] = Promises.of_collections()
     """What an upgrade may count on here."""
-    place: str
-    """What is attached to, in words."""
-    shared: bool
-    """Whether both sides are vectors of the same items."""
 
-    def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None: ...
+    def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
+        self._address, self._dim, self._version = address, dim, version
+        self._targets: dict[ModelSide, Target] = {"old": old, "new": new}
+        self.place = f"collection '{old.collection}' of {self.service} at {without_secrets(address.place)}"
+        self.shared = old.collection == new.collection
+        self._open = ExitStack()
 
     @classmethod
+    @abstractmethod
     def resolved(cls, address: Address, name: str) -> str:
         """Return the collection that a name or an alias leads to."""
 
     @classmethod
+    @abstractmethod
     def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
         """Return what holds the old vectors, and what is to hold the new ones.
 
@@ -206,8 +225,8 @@ class Engine(Protocol):
             ConfigError: They cannot be where they are wanted.
         """
 
-    def refuse(self) -> None:
-        """Refuse what the new side could not be a faithful copy of.
+    def refuse(self) -> None:  # noqa: B027
+        """Refuse what the new side could not be a faithful copy of: nothing, unless an engine says otherwise.
 
         Raises:
             GalleryError: Everything that hinders is named.
@@ -215,13 +234,17 @@ class Engine(Protocol):
 
     def target(self, side: ModelSide) -> Target:
         """Return what holds the rows of a side."""
+        return self._targets[side]
 
+    @abstractmethod
     def create(self) -> None:
         """Make the place of the new side where it is not there."""
 
+    @abstractmethod
     def is_there(self) -> bool:
         """Say whether the place of the new side is there."""
 
+    @abstractmethod
     def scan(
         self, side: ModelSide, pace: Pace, *, digests: bool = True
     ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
@@ -233,29 +256,37 @@ class Engine(Protocol):
             digests: Whether they are needed: without them `UNREAD` stands for all, and little more than ids is read.
         """
 
+    @abstractmethod
     def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
         """Return those of the rows that are there; without their vectors they have no digest."""
 
+    @abstractmethod
     def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
         """Write rows as a whole; where both sides are vectors of the same items, those of items that are there."""
 
+    @abstractmethod
     def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove rows of a side; never asked where both sides are vectors of the same items."""
 
-    def build(self) -> None:
-        """Build the index of the new side as that of the old one is, and let the side be searched."""
+    def build(self) -> None:  # noqa: B027
+        """Build the index of the new side as that of the old one is: nothing, where the service does by itself."""
 
+    @abstractmethod
     def indexes(self) -> tuple[IndexStatus, ...]:
         """Return the indexes of the new side."""
 
+    @abstractmethod
     def aliased(self, alias: str) -> str | None:
         """Return what collection an alias leads to."""
 
+    @abstractmethod
     def set_alias(self, alias: str, side: ModelSide) -> None:
         """Let an alias lead to the collection of a side."""
 
+    @abstractmethod
     def drop(self) -> None:
         """Remove the place of the new side where it is there."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Let go of the client."""
+        self._open.close()

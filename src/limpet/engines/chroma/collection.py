@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,16 +18,15 @@ from limpet.engines.chroma.service import (
     Record,
     connected,
 )
-from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
-from limpet.engines.promises import Promises
+from limpet.engines.collection import UNREAD, CollectionRow, Engine, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.schemaless import value_at
 from limpet.engines.sides import ModelSide
-from limpet.errors import DataError, GalleryError, refuse, without_secrets
+from limpet.errors import DataError, GalleryError, refuse
 
 _REST = ("metadata", DOCUMENT, URI)
 
 
-class ChromaEngine:
+class ChromaEngine(Engine):
     """Both sides of an upgrade of a collection of Chroma, held by one client.
 
     Use it for a collection on a Chroma server.
@@ -50,16 +47,12 @@ class ChromaEngine:
     started 120
     """
 
-    beside: ClassVar[Collection[str]] = ()
-    scopes: ClassVar[Mapping[str, str]] = SCOPES
-    port: ClassVar[int] = PORT
-    promises: ClassVar[Promises] = Promises.of_collections()
-    shared = False
+    service = "Chroma"
+    scopes = SCOPES
+    port = PORT
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
-        self._targets, self._version = {"old": old, "new": new}, version
-        self.place = f"collection '{old.collection}' of Chroma at {without_secrets(address.place)}"
-        self._open = ExitStack()
+        super().__init__(address, old, new, dim, version)
         self._service = self._open.enter_context(connected(address))
 
     @classmethod
@@ -78,17 +71,6 @@ class ChromaEngine:
                "no alias, which Chroma has none of; the application asks `current`")  # fmt: skip
         return Target(wanted.collection), Target(wanted.name_after(wanted.collection))
 
-    def refuse(self) -> None:
-        """Refuse nothing: everything that a row holds can be copied."""
-
-    def target(self, side: ModelSide) -> Target:
-        """Return the collection of a side."""
-        return self._targets[side]
-
-    def close(self) -> None:
-        """Let go of the client."""
-        self._open.close()
-
     # Places
 
     def is_there(self) -> bool:
@@ -104,9 +86,6 @@ class ChromaEngine:
     def drop(self) -> None:
         """Remove the new collection."""
         self._service.drop(self._targets["new"].collection)
-
-    def build(self) -> None:
-        """Do nothing: Chroma builds its index by itself, and searches what is not in it yet, too."""
 
     def indexes(self) -> tuple[IndexStatus, ...]:
         """Return the index of the new collection, which every search of Chroma has."""

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from limpet.engines.address import Address
-from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
+from limpet.engines.collection import UNREAD, CollectionRow, Engine, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.milvus.source import PORT, Field, connected, describe, literal, load_of_file, translated
-from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
-from limpet.errors import GalleryError, without_secrets
+from limpet.errors import GalleryError
 
 _STRONG: dict[str, Any] = {"consistency_level": "Strong"}
 
 
-class MilvusEngine:
+class MilvusEngine(Engine):
     """Both sides of an upgrade of a collection of Milvus, held by one client.
 
     Use it for a collection in Milvus, a server or a file of Milvus Lite.
@@ -45,17 +43,13 @@ class MilvusEngine:
     started 120
     """
 
-    beside: ClassVar[Collection[str]] = ()
-    scopes: ClassVar[Mapping[str, str]] = {"database": "default"}
-    port: ClassVar[int] = PORT
-    promises: ClassVar[Promises] = Promises.of_collections()
-    shared = False
+    service = "Milvus"
+    scopes = {"database": "default"}  # noqa: RUF012
+    port = PORT
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
-        self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
-        self.place = f"collection '{old.collection}' of Milvus at {without_secrets(address.place)}"
+        super().__init__(address, old, new, dim, version)
         self._vector = str(old.vector)
-        self._open = ExitStack()
         self._client: MilvusClient = self._open.enter_context(connected(address))
         with translated(address):
             self._described = describe(self._client, old.collection)
@@ -104,14 +98,6 @@ class MilvusEngine:
                 to_do="make a gallery of it: `limpet gallery create`.",
                 intact="Nothing was changed.",
             )
-
-    def target(self, side: ModelSide) -> Target:
-        """Return the collection of a side."""
-        return self._targets[side]
-
-    def close(self) -> None:
-        """Let go of the client."""
-        self._open.close()
 
     # Places
 

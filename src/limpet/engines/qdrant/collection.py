@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,10 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from limpet.engines.address import Address
-from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
-from limpet.engines.promises import Promises
+from limpet.engines.collection import UNREAD, CollectionRow, Engine, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.qdrant.source import PORT, UNNAMED, connected, point_id, translated, vectors_of
 from limpet.engines.sides import ModelSide
-from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
+from limpet.errors import DataError, StoreError, reason, refuse
 
 _CONSISTENCY = models.ReadConsistencyType.MAJORITY
 _NAMED_SINCE = (1, 18)
@@ -34,7 +32,7 @@ def adds_vectors(client: QdrantClient) -> bool:
     return tuple(int(part) for part in version[:2]) >= _NAMED_SINCE
 
 
-class QdrantEngine:
+class QdrantEngine(Engine):
     """Both sides of an upgrade of a collection of Qdrant, held by one client.
 
     Use it for a collection in Qdrant, a server or a local folder; named vectors need no second collection.
@@ -55,17 +53,13 @@ class QdrantEngine:
     started 120
     """
 
-    beside: ClassVar[Collection[str]] = ("vector", "collection")
-    scopes: ClassVar[Mapping[str, str]] = {}
-    port: ClassVar[int] = PORT
-    promises: ClassVar[Promises] = Promises.of_collections()
+    service = "Qdrant"
+    beside = ("vector", "collection")
+    port = PORT
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
-        self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
-        self.place = f"collection '{old.collection}' of Qdrant at {without_secrets(address.place)}"
-        self.shared = old.collection == new.collection
+        super().__init__(address, old, new, dim, version)
         self._names = {side: one.vector or UNNAMED for side, one in self._targets.items()}
-        self._open = ExitStack()
         self._client: QdrantClient = self._open.enter_context(connected(address))
 
     @classmethod
@@ -86,17 +80,6 @@ class QdrantEngine:
         refuse(wanted.beside == "vector", "beside=vector.",
                "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
         return old, replace(old, collection=wanted.name_after(old.collection))
-
-    def refuse(self) -> None:
-        """Refuse nothing: everything that a point holds can be copied."""
-
-    def target(self, side: ModelSide) -> Target:
-        """Return the collection of a side, and its vector."""
-        return self._targets[side]
-
-    def close(self) -> None:
-        """Let go of the client."""
-        self._open.close()
 
     # Places
 
@@ -144,9 +127,6 @@ class QdrantEngine:
                 self._client.delete_vector_name(self._targets["new"].collection, self._names["new"])
             else:
                 self._client.delete_collection(self._targets["new"].collection)
-
-    def build(self) -> None:
-        """Do nothing: Qdrant builds its indexes by itself, as soon as they are worth it."""
 
     def indexes(self) -> tuple[IndexStatus, ...]:
         """Return how far Qdrant is with them."""
