@@ -108,7 +108,7 @@ def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, mo
         raise StoreError("The database fails.")
 
     shop.start().close()
-    monkeypatch.setattr(PostgresAttachment, "_entry", lost)
+    monkeypatch.setattr(PostgresAttachment, "entry", property(lost))
     kept: list[StoreError] = []  # with its traceback, which holds what was open
     for opened in (shop.start, shop.open):
         with pytest.raises(StoreError, match="The database fails") as refused:

@@ -427,7 +427,7 @@ def test_triggers_that_are_gone_are_noticed(shop: Shop) -> None:
 
 def test_concern_names_statements_that_an_upgrade_would_break(shop: Shop) -> None:
     with shop.start() as it:
-        entry = it._entry()
+        entry = it.entry
     assert concern("SELECT * FROM shop.items WHERE id = 1", entry).startswith("it selects *")
     assert concern('UPDATE "shop"."items" SET price = 1 RETURNING *', entry).startswith("it selects *")
     assert concern("INSERT INTO items VALUES (50, 'a', 1, NULL)", entry).startswith("it names no columns")

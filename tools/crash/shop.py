@@ -15,6 +15,7 @@ import numpy as np
 import psycopg
 
 from crash.server import PROGRAMS, Server
+from limpet.attached.base import OwnedIndex
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment, start
 from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
@@ -183,9 +184,7 @@ def indexed(it: PostgresAttachment) -> None:
         it.index()
 
 
-def source(
-    attachment: PostgresAttachment, side: ModelSide = "new", told: Callable[[], None] = lambda: None
-) -> CallableVectors:
+def source(attachment: OwnedIndex, side: ModelSide = "new", told: Callable[[], None] = lambda: None) -> CallableVectors:
     """Return what makes vectors of the texts of an attached table."""
 
     def embed(texts: list[str]) -> np.ndarray:

@@ -15,11 +15,12 @@ from limpet.errors import ConfigError
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment, StartPlan
     from limpet.attached.plan import Unstarted
+    from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.upgrade.base import Upgrade
     from limpet.upgrade.model import UpgradeModel
 
 
-def open_upgrade(url: str) -> Upgrade:
+def open_upgrade(url: str) -> GalleryUpgrade | Attachment:
     """Open a live index to upgrade it.
 
     Args:
@@ -127,7 +128,7 @@ def is_attached(url: str) -> bool:
     return of_collections(url) and not Path(url).exists()
 
 
-def previewed(url: str, **unstarted: Any) -> Upgrade | Unstarted:
+def previewed(url: str, **unstarted: Any) -> GalleryUpgrade | Attachment | Unstarted:
     """Open a live index to plan or to rehearse its upgrade, which need not be started.
 
     Args:

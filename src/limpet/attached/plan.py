@@ -1,55 +1,25 @@
-"""Plans for indexes that an application owns: of a backfill, or of an upgrade that is not started."""
+"""An index that an application owns, before its upgrade is started: what can be planned and rehearsed of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Self, Unpack
+from typing import Self, Unpack
 
-import numpy as np
-from annotated_types import Ge
-
-from limpet.attached.base import Attachment
+from limpet.attached.base import NUMBER, SAMPLE, OwnedIndex
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.address import Address, Sample
 from limpet.engines.reading import SourceTexts, embeddings_of
 from limpet.engines.sides import ModelSide
 from limpet.engines.sources import open_source
 from limpet.geometry import Space
-from limpet.support.ranges import checked
-from limpet.upgrade.filling import check_source
+from limpet.upgrade.lifecycle import Phase, UpgradeStep
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.plan import BackfillPlan, PlanOptions, measured_plan
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
-SAMPLE = 256
-"""Items that are embedded to measure a source, at most."""
-_NUMBER = np.dtype(np.float32).itemsize
 _OLD = "declared:old"  # the model of existing vectors, which has no name before the start
-
-
-@checked
-def plan(
-    it: Attachment, source: VectorSource | None = None, *, sample: Annotated[int, Ge(2)] = SAMPLE,
-    **options: Unpack[PlanOptions],
-) -> BackfillPlan:  # fmt: skip
-    """Say what a backfill of the new vectors will take; nothing is changed.
-
-    Args:
-        it: An upgrade that is started.
-        source: Of the new vectors; without it nothing is said of time.
-        sample: Items to embed, at least 2.
-        **options: See `measured_plan`.
-    """
-    found = it.status()
-    if source is not None:
-        check_source(source, found.new.fingerprint, found.new.dim, of="the new model")
-    rows = found.lacking["new"]
-    known = BackfillPlan(found.new.called, found.items, rows, _NUMBER * rows * found.new.dim,
-                         _NUMBER * found.items * found.old.dim)  # fmt: skip
-    ids = [] if source is None else it.some(sample)
-    return replace(measured_plan(known, source, ids, **options), candidates=0)
 
 
 class SampledVectors:
@@ -69,7 +39,7 @@ class SampledVectors:
         return self.vectors[rows[rows >= 0]]
 
 
-class Unstarted:
+class Unstarted(OwnedIndex):
     """An index that an application owns, whose upgrade is not started; it is only read.
 
     Args:
@@ -78,8 +48,12 @@ class Unstarted:
         old: Fingerprint of the model that made them.
     """
 
+    phase: Phase = "steady"
+
     def __init__(self, address: Address, sample: Sample | None = None, old: str = _OLD) -> None:
         self._source, self._sample, self._old = open_source(address), sample or Sample(SAMPLE), old
+        if address.roles.id is None and self._source.key is not None:  # as a start has it
+            self._source = open_source(replace(address, roles=replace(address.roles, id=self._source.key)))
 
     def __enter__(self) -> Self:
         return self
@@ -88,9 +62,13 @@ class Unstarted:
         """Do nothing: a source holds nothing open."""
 
     @property
-    def items(self) -> int:
-        """How many items there are."""
-        return self._source.rows
+    def rows(self) -> Address:
+        """Where they are, as a source."""
+        return self._source.address
+
+    def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
+        """Return all steps of an upgrade, see `Upgrade.remaining`."""
+        return ("start", "swap", "backfill") if at_once else ("start", "backfill", "index", "swap")
 
     @property
     def texts(self) -> WithText:
@@ -112,13 +90,13 @@ class Unstarted:
         """Return one of the models; of the new one nothing is known yet."""
         if side == "new":
             return UpgradeModel("declared:new", 0)
-        return UpgradeModel(self.drawn.fingerprint, self.drawn.space.dim)
+        return UpgradeModel(self._old, self.drawn.space.dim)
 
     def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what an upgrade to the model of a source will take; see `plan`."""
-        drawn = self.drawn
+        """Say what an upgrade to the model of a source will take; see `Attachment.plan`."""
+        drawn, items = self.drawn, self._source.rows
         known = BackfillPlan(
-            "the new model" if source is None else source.fingerprint, self.items, self.items,
-            0 if source is None else _NUMBER * self.items * source.space.dim, _NUMBER * self.items * drawn.space.dim,
+            "the new model" if source is None else source.fingerprint, items, items,
+            0 if source is None else NUMBER * items * source.space.dim, NUMBER * items * drawn.space.dim,
         )  # fmt: skip
         return replace(measured_plan(known, source, list(drawn.ids), **options), candidates=0)

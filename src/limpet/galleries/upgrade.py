@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
+from limpet.embeddings import EmbeddingSet
 from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import ModelSide
 from limpet.engines.store import Graph
@@ -17,10 +18,11 @@ from limpet.galleries.plan import plan
 from limpet.galleries.state import GalleryState, Link
 from limpet.galleries.status import status
 from limpet.geometry import Hypersphere, Space
+from limpet.support.progress import Progress, Told
 from limpet.support.ranges import Seed
 from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
-from limpet.upgrade.lifecycle import Phase
+from limpet.upgrade.lifecycle import Phase, UpgradeStep
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import GalleryFacts, UpgradeStatus
@@ -28,6 +30,7 @@ from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter
+    from limpet.galleries.rehearsal import Rehearsal
 
 
 class GalleryUpgrade:
@@ -128,6 +131,25 @@ class GalleryUpgrade:
     ) -> BackfillPlan:
         """Say what a backfill will take, also of an upgrade that is not started; see `limpet.galleries.plan.plan`."""
         return plan(self.gallery, source, reports=reports, **options)
+
+    def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
+        """Return the steps that are left, see `Upgrade.remaining`."""
+        steps: tuple[UpgradeStep, ...] = ("start", "swap", "backfill") if at_once else ("start", "backfill", "swap")
+        done = {"steady": (), "started": ("start",), "swapped": ("start", "swap")}[self.phase]
+        return tuple(step for step in steps if step not in done)
+
+    def rehearse(
+        self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
+        orders: Sequence[str] | None = None, reports: Sequence[Path] = (), adapter: Path | None = None,
+        score_map: Path | None = None, class_column: str = "label", seed: Seed = 0, progress: Progress[Told] = None,
+    ) -> Rehearsal:  # fmt: skip
+        """Rehearse the upgrade on a copy in memory; see `limpet.galleries.rehearsal.rehearse`."""
+        from limpet.galleries.rehearsal import rehearse
+
+        return rehearse(
+            self.gallery, source, sample=sample, queries=queries, orders=orders, reports=reports, adapter=adapter,
+            score_map=score_map, class_column=class_column, seed=seed, progress=progress,
+        )  # fmt: skip
 
     def backfill(
         self, source: VectorSource, *, order: str | None = None, seed: Seed = 0, **options: Unpack[FillOptions]

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, Unpack
 
+from limpet.embeddings import EmbeddingSet
 from limpet.engines.sides import ModelSide
+from limpet.results import Results
+from limpet.support.progress import Progress, Told
 from limpet.upgrade.filling import Backfilled, FillOptions
-from limpet.upgrade.lifecycle import Phase
+from limpet.upgrade.lifecycle import Phase, UpgradeStep
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import UpgradeStatus
@@ -85,6 +88,31 @@ class Upgrade(Protocol):
 
     def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
         """Say what a backfill will take; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
+        ...
+
+    def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
+        """Return the steps that are left until queries find new vectors of all items, in order.
+
+        Args:
+            at_once: Whether queries of the new model may search old vectors.
+        """
+        ...
+
+    def rehearse(
+        self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
+        class_column: str = "label", seed: int = 0, progress: Progress[Told] = None,
+    ) -> Results:  # fmt: skip
+        """Take all steps on a copy of a sample in memory, and measure searches throughout; nothing is changed.
+
+        Args:
+            source: Where the vectors of the new model come from.
+            sample: Items of the copy.
+            queries: The same queries by the old and by the new model; sampled items when left out.
+            class_column: Metadata column, or column of a table, of the class: items of a query's class are relevant.
+            seed: Of the sample, and of what is shown.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+                "total" while items are embedded.
+        """
         ...
 
     def backfill(self, source: VectorSource, **options: Unpack[FillOptions]) -> Backfilled:

@@ -20,16 +20,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, Self, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from limpet.attached.base import Attachment
 from limpet.attached.collections.due import DigestPair, Due, due, same_fields
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
 from limpet.attached.next_steps import next_steps
-from limpet.attached.plan import plan
-from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.attached.state import AttachmentEvent, advance
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.address import Address
 from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
 from limpet.engines.schemaless import value_at
 from limpet.engines.sides import OTHER, SIDES, ModelSide
@@ -44,9 +45,8 @@ from limpet.errors import (
 from limpet.geometry import Hypersphere, Space
 from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Fillable, Filling, FillOptions, LeftOut, check_source
-from limpet.upgrade.lifecycle import Phase, check_step
+from limpet.upgrade.lifecycle import check_step
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
@@ -95,7 +95,7 @@ class SideComparison:
         return max(len(self.lacking(side)), len(self.leftover(side)))
 
 
-class CollectionAttachment:
+class CollectionAttachment(Attachment):
     """An upgrade of a collection; use `start` or `open_attachment` of its engine's URL.
 
     Args:
@@ -103,21 +103,15 @@ class CollectionAttachment:
         ledger: Where the upgrade is written down.
         number: Of the attachment there.
         url: What it is opened by, without secrets.
+        rows: The collection as a source.
     """
 
-    def __init__(self, engine: Engine, ledger: CollectionLedger, number: int, url: str) -> None:
-        self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
-        self.notes: tuple[str, ...] = ()
+    def __init__(self, engine: Engine, ledger: CollectionLedger, number: int, url: str, rows: Address) -> None:
+        self.engine, self.ledger, self.number, self.url, self._rows = engine, ledger, number, url, rows
         record = self.entry.record
         self.dim = max(record.old.dim, record.new.dim)
         self.pace = Pace(self.dim)
         self._held: tuple[ModelSide, Mapping[str, CollectionRow]] = ("old", {})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def entry(self) -> CollectionEntry:
@@ -130,29 +124,9 @@ class CollectionAttachment:
         return self.engine.place
 
     @property
-    def state(self) -> AttachmentState:
-        """Where it stands."""
-        return self.entry.state
-
-    @property
-    def phase(self) -> Phase:
-        """Of the upgrade."""
-        return self.state.phase
-
-    @property
-    def serving(self) -> ModelSide:
-        """Whose vectors queries find."""
-        return self.state.serving
-
-    def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the two models."""
-        record = self.entry.record
-        return record.new if side == "new" else record.old
-
-    @property
-    def started(self) -> datetime:
-        """When it began."""
-        return self.entry.started
+    def rows(self) -> Address:
+        """The collection, as a source."""
+        return self._rows
 
     @property
     def texts(self) -> WithText:
@@ -173,7 +147,7 @@ class CollectionAttachment:
         finally:
             self._held = side, {}
 
-    def rows(self, ids: Sequence[str], side: ModelSide | None = None) -> dict[str, CollectionRow]:
+    def rows_of(self, ids: Sequence[str], side: ModelSide | None = None) -> dict[str, CollectionRow]:
         """Return those of the rows that are there, of one side, or of the one that is filled from or written."""
         held, rows = self._held
         if side not in (None, held):
@@ -264,10 +238,6 @@ class CollectionAttachment:
             if len(found) >= limit:
                 break
         return found[:limit]
-
-    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what a backfill of the new vectors will take; see `limpet.attached.plan.plan`."""
-        return plan(self, source, **options)
 
     def backfill(
         self,
@@ -513,7 +483,7 @@ class StoredTexts:
                 "No text was named when the upgrade was started.",
                 to_do="cancel, and start with &text=NAME in the URL; or give vectors as files.",
             )
-        found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows(ids).items()}
+        found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows_of(ids).items()}
         there = [one for one in ids if one in found]
         return there, [text if isinstance(text := found[one], str) else "" for one in there]
 
@@ -532,7 +502,7 @@ class StoredVectors:
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the directions of those of the items that have a vector other than zero, in the order given."""
-        found = {one: row.vector for one, row in self._attachment.rows(ids, "old").items() if row.vector is not None}
+        found = {one: row.vector for one, row in self._attachment.rows_of(ids, "old").items() if row.vector is not None}
         there = [one for one, vector in found.items() if np.linalg.norm(vector) > 0]
         vectors = np.array([found[one] for one in there], np.float32).reshape(-1, self.space.dim)
         return points_of(self, there, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -195,7 +195,7 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
                 number = ledger.add(record, {"kind": "start", "old": old.fingerprint, "new": new.fingerprint,
                                              "compared": True})  # fmt: skip
                 known = ledger.entry(number)
-        attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
+        attachment = _opened(url, place, ledger, known)
     except BaseException:
         ledger.close()
         raise
@@ -268,10 +268,15 @@ def open_attachment(url: str) -> CollectionAttachment:
                 to_do="`limpet upgrade start` starts one.",
                 intact="Nothing was changed.",
             )
-        return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
+        return _opened(url, place, ledger, entry)
     except BaseException:
         ledger.close()
         raise
+
+
+def _opened(url: str, place: CollectionPlace, ledger: CollectionLedger, entry: CollectionEntry) -> CollectionAttachment:
+    engine = _engine(place.address, entry.record)
+    return CollectionAttachment(engine, ledger, entry.id, without_secrets(url), place.address)
 
 
 def _named(place: CollectionPlace) -> str:

@@ -16,9 +16,8 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
-from limpet.attached.base import NotStartedError
+from limpet.attached.base import Attachment, NotStartedError
 from limpet.attached.next_steps import next_steps
-from limpet.attached.plan import plan
 from limpet.attached.postgres import client
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
@@ -60,8 +59,9 @@ from limpet.attached.postgres.table import bound, owner_of
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems, written_since
 from limpet.attached.recognition import CLOSE, cosine
-from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.attached.state import AttachmentEvent, advance
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.address import Address as SourceAddress
 from limpet.engines.postgres.database import PostgresDatabase, locked, quoted
 from limpet.engines.postgres.table_address import TableAddress, read_table_address
 from limpet.engines.sides import SIDES, ModelSide
@@ -70,9 +70,7 @@ from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger
 from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
-from limpet.upgrade.lifecycle import Phase
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
@@ -246,58 +244,43 @@ def _made_of(source: VectorSource, batch: KeyBatch) -> _Ready:
     return _Ready(batch, made, time.monotonic() - started)
 
 
-class PostgresAttachment:
+class PostgresAttachment(Attachment):
     """An upgrade in a table of PostgreSQL; use `start` or `open_attachment`.
 
     Args:
         address: Of the table.
         session: To its database.
         number: Of the attachment in the ledger.
-        texts: Texts of the table's rows, for sources that embed them anew.
-        stored: The old vectors of the rows, for adapters and heads.
     """
 
     def __init__(self, address: TableAddress, session: PostgresDatabase, number: int) -> None:
         self.address, self.number = address, number
-        self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what an end left
         self._session, self._ledger, self._reader = session, TableLedger(session), PostgresDatabase(address.database)
-        entry = self._entry()
-        self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
+        self._opened = self.entry
 
-    def __enter__(self) -> PostgresAttachment:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _entry(self) -> TableEntry:
+    @property
+    def entry(self) -> TableEntry:
+        """The attachment as its ledger has it now."""
         with self._session.transaction():
             return self._ledger.entry(self.number)
 
     @property
-    def state(self) -> AttachmentState:
-        """Where it stands."""
-        return self._entry().state
+    def texts(self) -> WithText:
+        """Texts of the table's rows, for sources that embed them anew."""
+        return WithText(TableTexts(self._reader, self._opened))
 
     @property
-    def phase(self) -> Phase:
-        """Of the upgrade."""
-        return self.state.phase
+    def stored(self) -> TableVectors:
+        """The old vectors of the rows, for adapters and heads."""
+        return TableVectors(self._reader, self._opened)
 
     @property
-    def serving(self) -> ModelSide:
-        """Whose vectors queries find."""
-        return self.state.serving
-
-    def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the two models."""
-        record = self._entry().record
-        return record.new if side == "new" else record.old
-
-    @property
-    def started(self) -> datetime:
-        """When it began."""
-        return self._entry().started
+    def rows(self) -> SourceAddress:
+        """The table as it is called now, as a source."""
+        table, source = self.entry.record.table, self.address.source
+        columns = {"id": table.key, "vector": (table.vector,), "text": table.texts}
+        roles = {role: ",".join(column.name for column in found) or None for role, found in columns.items()}
+        return replace(source, table=f"{table.schema}.{table.name}", roles=replace(source.roles, **roles))
 
     def status(self) -> UpgradeStatus:
         """Read where it stands; every row is counted.
@@ -342,10 +325,6 @@ class PostgresAttachment:
                                       f"WHERE {layout.current('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
         return [id_of([str(part) for part in row]) for row in rows]
 
-    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what a backfill of the new vectors will take; see `limpet.attached.plan.plan`."""
-        return plan(self, source, **options)
-
     def backfill(
         self,
         source: VectorSource,
@@ -380,10 +359,10 @@ class PostgresAttachment:
             indexes = wanted(self._session, entry, layout)
             self._ledger.note(self.number, {"kind": "index", "began": [one.name for one in indexes]})
         try:
-            build(self._session, indexes, self._entry)
+            build(self._session, indexes, lambda: self.entry)
         except GalleryError:
             self._remove_late_indexes(entry)
-            self._entry()  # an index over a column that is gone is refused for that: say that the upgrade ended
+            _ = self.entry  # an index over a column that is gone is refused for that: say that the upgrade ended
             raise
         with self._session.transaction():
             entry = self._ledger.entry(self.number, lock=True)
@@ -443,7 +422,7 @@ class PostgresAttachment:
         attempts: int,
     ) -> None:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
-        entry = self._entry()
+        entry = self.entry
         state = advance(entry.state, event)
         self._forget_unseen(kind)
         if entry.record.shared:
@@ -549,7 +528,7 @@ class PostgresAttachment:
     ) -> None:
         """Turn a column over that both models share: the pointer first, then vectors."""
         if source is not None:
-            check_made(source, self._entry(), side)
+            check_made(source, self.entry, side)
 
         def attempt() -> None:
             with self._session.transaction(_LOCK_TIMEOUT):
@@ -698,7 +677,7 @@ class PostgresAttachment:
 
     def _of_another_model(self, source: VectorSource) -> list[str]:
         """Return that rows hold vectors of another model than they say, if some do; these count as lacking then."""
-        entry = self._entry()
+        entry = self.entry
         side = entry.state.serving
         check_made(source, entry, side)
         turns = [event for event in self.journal() if event["kind"] in ("swap", "rollback")]
@@ -741,7 +720,7 @@ class PostgresAttachment:
         if not force:
             self._end("cancel", "old", allow_missing)
             return
-        entry = self._entry()
+        entry = self.entry
         if not self._is_changed(entry):  # of one that is, nothing else is possible
             advance(entry.state, {"kind": "cancel"})
         self._session.patiently(lambda: self._remove_left(entry.state.serving), ATTEMPTS)
@@ -750,7 +729,7 @@ class PostgresAttachment:
     def _end(self, kind: str, stays: ModelSide, allow_missing: int) -> None:
         """Leave the vectors of one model alone."""
         event = {"kind": kind, "allow_missing": allow_missing}
-        entry = self._entry()
+        entry = self.entry
         relation_of(entry)
         advance(entry.state, event)
         self._forget_unseen(kind)

@@ -17,10 +17,18 @@ from limpet.cli.parameters import as_typed, of_one_word
 from limpet.errors import ConfigError, LimpetError, without_secrets
 
 if TYPE_CHECKING:
+    from limpet.attached.base import Attachment
+    from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.upgrade.base import Upgrade
 
 _TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing": "same_column", "orders": "order"}
 """Options by the parameter that they become, where the names differ."""
+_INSTEAD = {
+    "adapter": "leave it out: an adapter fills your own index with mapped vectors, `--model adapter:FOLDER`.",
+    "orders": "leave it out: your own index is filled in the order of its keys.",
+    "order": "leave it out: your own index is filled in the order of its keys.",
+}
+"""What to do about an option that an index of an application does not have, by parameter."""
 
 
 @Parameter(
@@ -41,7 +49,7 @@ class LiveUrl(str):
         return "an index that an application owns" if is_attached(self) else "a gallery"
 
     @contextmanager
-    def opened(self) -> Iterator[Upgrade]:
+    def opened(self) -> Iterator[GalleryUpgrade | Attachment]:
         """Open the upgrade, and close it."""
         from limpet.attached.opening import open_upgrade
 
@@ -95,9 +103,18 @@ class LiveUrl(str):
             raise ConfigError(
                 f"{' and '.join(wrong)} with {self.owner}.",
                 expected=f"a command without {'it' if len(wrong) == 1 else 'them'}",
-                to_do="leave the option out; or name your own table in the URL, ?table=NAME.",
+                to_do=next((_INSTEAD[name] for name in kept if name in _INSTEAD and name not in known), self._instead),
             )
         return function(*given, **kept)
+
+    @property
+    def _instead(self) -> str:
+        """What to do about an option that only the other kind of index has."""
+        from limpet.attached.opening import is_attached
+
+        if is_attached(self):
+            return "leave it out: a gallery alone has it."
+        return "leave it out: it is for your own index, such as a table, ?table=NAME in the URL."
 
     def tell(self, it: Upgrade, **done: object) -> int:
         """Print the status and the next commands; with --json also what the command did."""

@@ -19,8 +19,9 @@ from limpet.support.wording import duration
 from limpet.upgrade.status import NextStep, next_lines
 
 if TYPE_CHECKING:
+    from limpet.attached.base import Attachment
     from limpet.attached.plan import Unstarted
-    from limpet.upgrade.base import Upgrade
+    from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.upgrade.plan import BackfillPlan
 
 
@@ -62,7 +63,7 @@ def plan(
 
 
 def _following(
-    found: BackfillPlan, it: Upgrade | Unstarted, source: NewVectors, reports: Sequence[Path]
+    found: BackfillPlan, it: GalleryUpgrade | Attachment | Unstarted, source: NewVectors, reports: Sequence[Path]
 ) -> Sequence[NextStep]:
     """Return the next commands: the step that was planned, or a plan that says more."""
     from limpet.attached.plan import Unstarted

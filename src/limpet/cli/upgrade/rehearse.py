@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, exit_code, print_json, print_table, progress_bar
-from limpet.cli.gallery.common import DECLARED, command, made_by, open_vectors
+from limpet.cli.gallery.common import DECLARED, command, open_vectors
 from limpet.cli.gallery.options import Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
@@ -17,14 +15,15 @@ from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Typed
 from limpet.cli.upgrade.live import LiveUrl
-from limpet.cli.upgrade.vectors import attached, fingerprint, source_of
+from limpet.cli.upgrade.vectors import fingerprint, source_of
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
+    from limpet.attached.base import Attachment
     from limpet.attached.plan import Unstarted
     from limpet.embeddings import EmbeddingSet
     from limpet.galleries.rehearsal import Rehearsal
-    from limpet.upgrade.base import Upgrade
+    from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.upgrade.vector_sources import VectorSource
 
 PASSED = ("ready", "no gain")
@@ -52,7 +51,8 @@ def rehearse(
     search failed.
 
     Args:
-        links: Gallery only: what lets new queries search old vectors, for an upgrade that is not started yet.
+        links: What lets new queries search old vectors, for an upgrade that is not started yet. For your own index,
+            only --evidence, as `start --same-column` takes it.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Number of items of the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model. Default: sampled items.
@@ -80,8 +80,8 @@ def rehearse(
             )
         with progress_bar("rehearsal") as bar:
             found: Rehearsal = url.call(
-                _rehearser(it, url), vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map,
-                sample=sample, queries=_queries(it, vectors, queries, (old_name, source.name)), orders=order,
+                it.rehearse, vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map,
+                sample=sample, queries=_queries(it, vectors, queries, old_name), orders=order,
                 class_column=class_column, seed=seed,
                 progress=bar,
             )  # fmt: skip
@@ -95,52 +95,33 @@ def rehearse(
     return exit_code(found.verdict in PASSED, told=found.verdict != "unlabelled")
 
 
-def _rehearser(it: Upgrade | Unstarted, url: str) -> Callable[..., Rehearsal]:
-    """Return what rehearses the upgrade of an index of this kind."""
-    from limpet.attached.plan import Unstarted
-    from limpet.attached.rehearsal import rehearse as of_rows
-    from limpet.galleries.rehearsal import rehearse as of_gallery
-    from limpet.galleries.upgrade import GalleryUpgrade
-
-    if isinstance(it, GalleryUpgrade):
-        return partial(of_gallery, it.gallery)
-    return partial(of_rows, url, it if isinstance(it, Unstarted) else attached(it))
-
-
-def _commands(found: Rehearsal, it: Upgrade | Unstarted, url: str, source: NewVectors, links: Links) -> tuple[str, ...]:
+def _commands(
+    found: Rehearsal, it: GalleryUpgrade | Attachment | Unstarted, url: str, source: NewVectors, links: Links
+) -> tuple[str, ...]:
     """Return what to type to upgrade the index as it was rehearsed, in order."""
-    from limpet.attached.plan import Unstarted
     from limpet.reports.rehearsal import wanted_order
 
-    given, first = source.typed(), []
+    order, start = wanted_order(found), list(source.identity())
     if found.attached:
-        name = found.old.fingerprint.removeprefix(DECLARED)
-        words = {"start": ("--old-name", name, *source.identity()), "backfill": given, "index": (), "swap": ()}
-        steps = [step for step in words if step != "start" or isinstance(it, Unstarted)]
-        return tuple(command(f"upgrade {step}", url, *words[step]) for step in steps)
-    if not found.new.name:
-        evidence = [word for path in links.evidence for word in ("--evidence", path)]
-        evidence += [] if links.link is None else ["--link", links.link]
-        evidence += [] if links.score_map is None else ["--score-map", links.score_map]
-        first.append(command("upgrade start", url, *source.identity(), *evidence))
-    order = wanted_order(found)
-    fill = command("upgrade backfill", url, *given, *([] if order is None else ["--order", order]))
-    swap = command("upgrade swap", url)
-    return (*first, swap, fill) if found.swaps_first else (*first, fill, swap)
+        start = ["--old-name", found.old.fingerprint.removeprefix(DECLARED), *start]
+        start += ["--same-column"] * bool(links.evidence)
+    start += [word for path in links.evidence for word in ("--evidence", str(path))]
+    start += [] if links.link is None else ["--link", str(links.link)]
+    start += [] if links.score_map is None else ["--score-map", str(links.score_map)]
+    fill = [*source.typed(), *([] if order is None else ["--order", order])]
+    words = {"start": start, "backfill": fill}
+    return tuple(
+        command(f"upgrade {step}", url, *words.get(step, ())) for step in it.remaining(at_once=found.swaps_first)
+    )
 
 
 def _queries(
-    it: Upgrade | Unstarted, source: VectorSource, places: list[Place], names: tuple[str | None, str | None]
+    it: GalleryUpgrade | Attachment | Unstarted, source: VectorSource, places: list[Place], old_name: str | None
 ) -> tuple[EmbeddingSet, EmbeddingSet] | None:
     """Open the same queries by both models, old and new."""
-    from limpet.galleries.upgrade import GalleryUpgrade
-
     if not places:
         return None
-    if isinstance(it, GalleryUpgrade):
-        models = [made_by(it.gallery.state, name) for name in names]
-    else:
-        models = [it.model("old").fingerprint, source.fingerprint]
+    models = [it.model("old").fingerprint if old_name is None else fingerprint(old_name), source.fingerprint]
     old, new = (
         open_vectors(place, parts=("query", "embeddings"), fingerprint=model if place.nameless else None)
         for place, model in zip(places, models, strict=True)

@@ -18,8 +18,9 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from limpet.attached.base import Attachment
+    from limpet.attached.base import Attachment, OwnedIndex
     from limpet.attached.plan import Unstarted
+    from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.geometry import Space
     from limpet.upgrade.base import Upgrade
     from limpet.upgrade.model import UpgradeModel
@@ -84,7 +85,9 @@ class LateVectors(Embedding):
         return None if self.model is None else vectors_for(attached(it), self, side)
 
 
-def source_of(it: Upgrade | Unstarted, given: NewVectors, sets: DataSets, side: ModelSide) -> VectorSource | None:
+def source_of(
+    it: GalleryUpgrade | Attachment | Unstarted, given: NewVectors, sets: DataSets, side: ModelSide
+) -> VectorSource | None:
     """Return where the vectors of a backfill come from; None where nothing names it.
 
     Args:
@@ -93,20 +96,18 @@ def source_of(it: Upgrade | Unstarted, given: NewVectors, sets: DataSets, side: 
         sets: How data is read.
         side: Of which model the vectors are to be.
     """
-    from limpet.attached.plan import Unstarted
-    from limpet.galleries.upgrade import GalleryUpgrade
+    from limpet.attached.base import OwnedIndex
 
-    if isinstance(it, GalleryUpgrade):
+    if not isinstance(it, OwnedIndex):
         return given.opened(it.gallery, sets)
     items = [name for name in ("data", "texts", "workers") if getattr(given, name)]
     refuse(bool(items), f"{' and '.join(map(as_typed, items))} with an index that an application owns.",
            "its own texts, which the model reads there")  # fmt: skip
-    index = it if isinstance(it, Unstarted) else attached(it)
-    return None if given.model is None else vectors_for(index, given, side, name=given.name, batch=given.batch_size)
+    return None if given.model is None else vectors_for(it, given, side, name=given.name, batch=given.batch_size)
 
 
 def vectors_for(
-    index: Attachment | Unstarted,
+    index: OwnedIndex,
     given: Embedding,
     side: ModelSide,
     *,
@@ -122,7 +123,6 @@ def vectors_for(
         name: Of the model, where vectors do not say it.
         batch: Texts that the model takes at a time.
     """
-    from limpet.attached.plan import Unstarted
     from limpet.attached.recognition import recognised
     from limpet.training.text_models import open_map
     from limpet.upgrade.vector_sources import through, vectors_of_texts
@@ -141,9 +141,11 @@ def vectors_for(
     else:
         known = [index.model("old").fingerprint, index.model("new").fingerprint]
         source = vectors_of_texts(given.text_model(model, given.over, known=known), index.texts, batch_size=batch or 64)
-    if side == "new" or isinstance(index, Unstarted) or source.fingerprint == expected:
+    if side == "new" or source.fingerprint == expected:
         return source
-    return recognised(source, index) if expected.startswith(DECLARED) else source  # people named it, and give it now
+    return (
+        recognised(source, attached(index)) if expected.startswith(DECLARED) else source
+    )  # people named it, and give it now
 
 
 def made_at(it: Upgrade, given: Embedding, made: str | None) -> datetime | None:
@@ -157,22 +159,22 @@ def made_at(it: Upgrade, given: Embedding, made: str | None) -> datetime | None:
         raise ConfigError(f"--made {made}.", expected="a moment, such as 2026-11-23T18:00+00:00") from None
 
 
-def attached(it: Upgrade) -> Attachment:
+def attached(it: object) -> Attachment:
     """Return the upgrade of an index that an application owns.
 
     Raises:
         ConfigError: It is that of a gallery.
     """
-    from limpet.galleries.upgrade import GalleryUpgrade
+    from limpet.attached.base import Attachment
 
-    if isinstance(it, GalleryUpgrade):
-        raise ConfigError(
-            "This is for an index that an application owns.",
-            expected="a table or a collection",
-            to_do="leave --model out: limpet writes a gallery itself; `limpet gallery add` takes vectors of all its "
-            "models.",
-        )
-    return it  # type: ignore[return-value]
+    if isinstance(it, Attachment):
+        return it
+    raise ConfigError(
+        "This is for an index that an application owns.",
+        expected="a table or a collection",
+        to_do="leave --model out: limpet writes a gallery itself; `limpet gallery add` takes vectors of all "
+        "its models.",
+    )
 
 
 def _stored(given: Embedding) -> Place | None:

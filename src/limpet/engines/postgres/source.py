@@ -68,7 +68,7 @@ FROM (
 """
 _KEY = """
 SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
-WHERE indrelid = %s::regclass AND indisprimary
+WHERE indrelid = %s::regclass AND indisprimary ORDER BY array_position(indkey::int2[], attnum)
 """
 _INDEXES = """
 SELECT DISTINCT opcname FROM pg_index
@@ -118,12 +118,23 @@ class PostgresTable:
             oid = [self._identifier.as_string(connection)]
             columns = connection.execute(_COLUMNS, oid).fetchall()
             keys = connection.execute(_KEY, oid).fetchall()
-        self.key = keys[0][0] if len(keys) == 1 else None
+        self.key = ",".join(name for (name,) in keys) or None
         self._types = {name: "text" if enumeration else kind for name, kind, enumeration, _ in columns}
         self.schema = {name: _arrow(self._types[name], digits) for name, _, _, digits in columns}
         self._selected = {name: _selected(name, kind, enumeration) for name, kind, enumeration, _ in columns}
+        self._join_key(address.roles.id or self.key)
         self._join_texts(address.roles.text)
         self._where = self._conditions()
+
+    def _join_key(self, named: str | None) -> None:
+        """Add a column for keys of several columns, ``id=shop,item``: a JSON list of their texts."""
+        parts = [] if named is None or named in self.schema else named.split(",")
+        if named is None or len(parts) < 2:
+            return
+        check_readable(self, parts)
+        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in parts)
+        self._types[named], self.schema[named] = "text", pa.string()
+        self._selected[named] = sql.SQL("json_build_array({})::text").format(texts)
 
     def _join_texts(self, named: str | None) -> None:
         """Add a column for texts of several columns, ``text=title,body``: with line breaks between, without NULL."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote, urlencode
 
 from psycopg.pq import Conninfo
@@ -23,6 +23,7 @@ class TableAddress:
 
     Args:
         database: Which, with what libpq connects with.
+        source: The table as a source.
         table: The table's name, with that of its schema where the search path does not lead to it: ``shop.items``.
         key: Columns that identify a row; the primary key when empty.
         vector: Column of the vectors; the only one of its kind when empty.
@@ -30,6 +31,7 @@ class TableAddress:
     """
 
     database: PostgresAddress
+    source: SourceAddress = field(repr=False)
     table: str = ""
     key: tuple[str, ...] = ()
     vector: str = ""
@@ -74,4 +76,4 @@ def read_table_address(url: str) -> TableAddress:
     if unfit:
         raise ConfigError(f"The name {unfit[0]!r}.", expected='names without " and %')
     table = f"{schema}.{table}" if schema and table and "." not in table else table
-    return TableAddress(database, table, key, vector, texts)
+    return TableAddress(database, source, table, key, vector, texts)
