@@ -62,8 +62,8 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     link, backfill, _ = hints(run(*start))
     assert link[0] == "link" and "limpet evaluate" in run("upgrade", "status", "g")
     timed, filling = hints(run("plan", "g"))
-    assert timed[0] == "plan" and [word.replace("FILE", "new.npz") for word in filling] == backfill
-    assert hints(run(*[word.replace("FILE", "new.npz") for word in timed])) == [backfill]
+    assert timed[0] == "plan" and filling == backfill == ["backfill", "g", "--model", "new.npz", "--name", "v2"]
+    assert hints(run(*timed)) == [backfill]
     swap, *_ = hints(run(*backfill))
     finish, back = hints(run(*swap))
     assert (finish[0], back[0]) == ("finish", "rollback")
@@ -102,7 +102,7 @@ def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
     assert "Next: to upgrade the model: limpet upgrade start g" in run("backfill", "g", code=2)
     run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
-    assert "Next: to backfill: limpet upgrade backfill g --model FILE --name v2" in said
+    assert "Next: to backfill: limpet upgrade backfill g --model new.npz --name v2" in said
     assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 

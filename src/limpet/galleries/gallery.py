@@ -470,6 +470,7 @@ class Gallery:
         adapter: Path | Adapter | None = None,
         score_map: Path | ScoreMap | Cohort | None = None,
         note: str = "",
+        options: str | None = None,
         progress: Progress[Told] = None,
     ) -> Generation:
         """Make room for the vectors of a new model; nothing that is served changes.
@@ -482,6 +483,7 @@ class Gallery:
                 ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
             score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
             note: What people call the model.
+            options: Words that name what makes its vectors on the command line, such as ``--model st:minilm``.
             progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" while
                 stored vectors are mapped.
 
@@ -493,7 +495,7 @@ class Gallery:
             state = self._state(pointer)
             bridge = None if adapter is None else Bridge.of(state, adapter, score_map, fingerprint, space)
             number = state.created + (2 if bridge and bridge.mapped else 1)
-            generation = state.new_generation(fingerprint, space, note, number=number)
+            generation = state.new_generation(fingerprint, space, note, number=number, options=options)
             links = [self._reported(state, path, generation) for path in reports]
             if bridge is not None:
                 links = [*links, bridge.link(generation.name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
 
 from limpet.galleries.calibration import FEWEST
 from limpet.galleries.status import Status
@@ -16,14 +16,13 @@ WORTH_A_WORD = 1_000_000
 """Bytes that gc would free, from which on it is named."""
 
 
-def next_steps(found: Status, known: Sequence[str] = ()) -> tuple[NextStep, ...]:
+def next_steps(found: Status) -> tuple[NextStep, ...]:
     """Return what to type next, each with what it is for.
 
     Args:
         found: Where the gallery stands.
-        known: Options that name the new vectors, or the model that makes them, where that was said.
     """
-    fill = NextStep("backfill", ("backfill", *source_words(found, known)))
+    fill = NextStep("backfill", ("backfill", *source_words(found)))
     back = NextStep("reactivate the old model", ("rollback",))
     steps: list[NextStep]
     if found.phase == "started":
@@ -55,20 +54,19 @@ def one_scale(found: Status) -> tuple[NextStep, ...]:
     return (step,) if open_ and found.lacking and rows >= FEWEST else ()
 
 
-def source_words(found: Status, known: Sequence[str] = ()) -> tuple[str, ...]:
+def source_words(found: Status) -> tuple[str, ...]:
     """Return the options that name where vectors of the generation to be filled come from."""
     target = next(one for one in found.generations if one.name == found.target)
-    if known and ModelName.of(known[1]).scheme == "vectors":
-        return tuple(known)
+    known = tuple(shlex.split(target.options or ""))
+    stored = bool(known) and ModelName.of(known[1]).scheme == "vectors"
+    if stored and found.phase != "steady":
+        return known
     if target.fingerprint.startswith(DECLARED):
         return ("--model", "FILE", "--name", target.fingerprint.removeprefix(DECLARED))
-    if target.fingerprint.startswith(OF_TEXT):
-        behind_api = target.fingerprint.startswith(OF_TEXT[1])
-        noted = target.note.partition(":")[0] in OF_TEXTS
-        model = target.note if noted else f"openai:{target.note}@BASE_URL" if behind_api and target.note else "MODEL"
-        return ("--model", model, "--texts", "TEXTS")
+    if stored or not known:  # what was stored for an upgrade that ended has no later items
+        known = ("--model", target.note if target.note.partition(":")[0] in OF_TEXTS else "MODEL")
     texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
-    return (*(known or ("--model", "MODEL")), *(("--texts", "TEXTS") if texts else ("--data", "DATA")))
+    return (*known, *(("--texts", "TEXTS") if texts else ("--data", "DATA")))
 
 
 def _before_swap(found: Status, fill: NextStep) -> list[NextStep]:

@@ -45,6 +45,7 @@ class Generation:
         mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
         adapter: Digest of that adapter among the files of the store.
         note: What people call the model.
+        options: Words that name what makes its vectors on the command line, where they are known.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Generation:
     mapped_from: str | None = None
     adapter: str | None = None
     note: str = ""
+    options: str | None = None
 
     @cached_property
     def geometry(self) -> Space:
@@ -172,7 +174,7 @@ class GalleryState:
         return generation
 
     def new_generation(
-        self, fingerprint: str, space: Space, note: str = "", *, number: int | None = None
+        self, fingerprint: str, space: Space, note: str = "", *, number: int | None = None, options: str | None = None
     ) -> Generation:
         """Return a generation for a model that the gallery does not have.
 
@@ -181,6 +183,7 @@ class GalleryState:
             space: Its space.
             note: What people call the model.
             number: In its name; the next one when left out.
+            options: Words that name what makes its vectors on the command line.
 
         Raises:
             ConfigError: The gallery has one of this model.
@@ -193,7 +196,7 @@ class GalleryState:
                 to_do="`limpet upgrade status` lists the generations.",
             )
         name = f"g{self.created + 1 if number is None else number}"
-        return Generation(name, fingerprint, space.record(), note=note)
+        return Generation(name, fingerprint, space.record(), note=note, options=options)
 
     @property
     def files(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ class GenerationStatus:
         fingerprint: Of its model; declared ones are vouched for by a person only.
         space: Its space, in words.
         note: What people call the model.
+        options: Words that name what makes its vectors on the command line; None where they are not known.
         standing: "active", "started", "previous" or "mapped".
         rows: Items that have its vector.
         covered: Items that queries of its model find, with whatever vectors they may search.
@@ -31,6 +32,7 @@ class GenerationStatus:
     fingerprint: str
     space: str
     note: str
+    options: str | None
     standing: str
     rows: int
     covered: int
@@ -103,6 +105,7 @@ def _generation(store: Store, pointer: Pointer, state: GalleryState, name: str) 
         fingerprint=generation.fingerprint,
         space=str(generation.geometry),
         note=generation.note,
+        options=generation.options,
         standing=next((word for word, names in standings.items() if name in names), "mapped"),
         rows=pointer.covered([name]),
         covered=pointer.covered(searches),

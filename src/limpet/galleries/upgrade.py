@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -42,7 +41,6 @@ class GalleryUpgrade:
 
     def __init__(self, gallery: Gallery) -> None:
         self.gallery, self.notes = gallery, tuple[str, ...]()
-        self._typed: Sequence[str] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +86,7 @@ class GalleryUpgrade:
                 tuple(link.words for link in found.links if found.lacking and link.query == found.target),
             ),
             notes=self.notes,
-            next=next_steps(found, self._typed),
+            next=next_steps(found),
         )
 
     @classmethod
@@ -116,12 +114,11 @@ class GalleryUpgrade:
         try:
             made = it.gallery.start(
                 new.fingerprint, space or Hypersphere(new.dim), reports=reports, adapter=adapter, score_map=score_map,
-                note=new.note,
+                note=new.note, options=new.options or None,
             )  # fmt: skip
         except BaseException:
             it.close()
             raise
-        it._typed = shlex.split(new.options)
         reported = [link for link in it.gallery.state.links if link.query == made.name and link.how == "report"]
         it.notes = tuple(_vouched(link, link.evidence.get("trained on queries")) for link in reported)
         return it
@@ -236,4 +233,5 @@ def _sides(state: GalleryState) -> dict[ModelSide, str]:
 
 def _model(state: GalleryState, name: str) -> UpgradeModel:
     generation = state.by_name[name]
-    return UpgradeModel(generation.fingerprint, int(generation.geometry.dim), generation.note)
+    dim = int(generation.geometry.dim)
+    return UpgradeModel(generation.fingerprint, dim, generation.note, generation.options or "")
