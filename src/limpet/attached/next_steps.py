@@ -60,7 +60,7 @@ class _Steps:
 
     def _turning(self, side: ModelSide) -> tuple[str, ...]:
         """Return words of a swap or a rollback: who writes with what then, and what may lack a vector."""
-        writes = () if self.one_dim else ("--writes", side)
+        writes = () if self.one_dim and not self.state.shared else ("--writes", side)
         return (*writes, *(() if self.state.shared else self._allowed(side)))
 
     def _source(self, side: ModelSide) -> tuple[str, tuple[str, ...]]:
@@ -92,8 +92,9 @@ class _Steps:
     @property
     def swap(self) -> NextStep:
         """The swap."""
-        purpose = "query with the new model" if self.state.shared else "activate the new model"
-        return NextStep(purpose, ("swap", *self.fresh("new"), *self._turning("new")))
+        purpose = "query and write with the new model" if self.state.shared else "activate the new model"
+        late = () if self.state.shared else self.fresh("new")  # in a shared column a backfill brings them
+        return NextStep(purpose, ("swap", *late, *self._turning("new")))
 
     def back(self) -> list[NextStep]:
         """Return the rollback, as it stands and with what makes old vectors."""
