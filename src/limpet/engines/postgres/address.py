@@ -9,10 +9,13 @@ from urllib.parse import quote, unquote, urlencode
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from limpet.errors import ConfigError, without_secrets
 
 DEFAULT_SCHEMA = "limpet"
+OPTIONS = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
+"""What the URL of a database may say after its question mark."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -6,11 +6,9 @@ import json
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
-from psycopg.sql import SQL, Identifier
-
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import GalleryLedger
-from limpet.engines.postgres.database import PostgresDatabase, translated
+from limpet.engines.postgres.database import PostgresDatabase, quoted
 from limpet.engines.postgres.graphs import built, chosen, definition, form_of, index_of
 from limpet.engines.postgres.rows import create_table
 from limpet.engines.store import NewGeneration
@@ -21,7 +19,7 @@ _COPY = ".copy"
 
 def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFolder) -> None:
     """Write tables into files, and which generations have an approximate index; inside a transaction of one moment."""
-    listed = SQL(", ").join(map(Identifier, tables)).as_string()
+    listed = ", ".join(map(quoted, tables))
     database.execute(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")  # gc waits with what it would remove
     for table in tables:
         with closing(_rows(database, table)) as rows:
@@ -31,13 +29,7 @@ def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFo
 
 
 def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray | memoryview]:
-    copying = SQL("COPY {} TO STDOUT (ENCODING 'UTF8')").format(Identifier(table))
-    with (
-        database.connection() as connection,
-        translated(database.address.url),
-        connection.cursor() as cursor,
-        cursor.copy(copying) as copy,
-    ):
+    with database.copying(f"COPY {quoted(table)} TO STDOUT (ENCODING 'UTF8')") as copy:
         yield from copy
 
 
@@ -59,17 +51,11 @@ def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
 
 
 def _replace(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:
-    database.execute(f"DELETE FROM {Identifier(table).as_string()}")
+    database.execute(f"DELETE FROM {quoted(table)}")
     _copy_in(database, table, backup)
 
 
 def _copy_in(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:
-    copying = SQL("COPY {} FROM STDIN (ENCODING 'UTF8')").format(Identifier(table))
-    with (
-        database.connection() as connection,
-        translated(database.address.url),
-        connection.cursor() as cursor,
-        cursor.copy(copying) as copy,
-    ):
+    with database.copying(f"COPY {quoted(table)} FROM STDIN (ENCODING 'UTF8')") as copy:
         for block in backup.read(f"{table}{_COPY}"):
             copy.write(block)

@@ -106,7 +106,7 @@ class PostgresDatabase:
         self.address, self.disk = address, disk or Disk()
         self._schema = schema
         own = [f"quote_ident('{schema}')"] if schema else []
-        self._path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
+        self.path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
         self._reading_will_do = bool(schema or path)
         self._opened: WeakSet[Connection] = WeakSet()
         self._knowing: WeakSet[Connection] = WeakSet()  # what a vector is, which one from before its extension does not
@@ -331,13 +331,24 @@ class PostgresDatabase:
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Run one statement, with ``?`` for values, for many rows of these; plain inserts are copied in."""
         insert = _INSERT.fullmatch(statement)
-        with self.connection() as connection, translated(self.address.url), connection.cursor() as cursor:
-            if insert is None:
-                cursor.executemany(statement.replace("?", "%s").encode(), values)
-                return
-            with cursor.copy(f"COPY {insert[1]} FROM STDIN".encode()) as copy:
+        if insert is not None:
+            with self.copying(f"COPY {insert[1]} FROM STDIN") as copy:
                 for row in values:
                     copy.write_row(row)
+            return
+        with self.connection() as connection, translated(self.address.url), connection.cursor() as cursor:
+            cursor.executemany(statement.replace("?", "%s").encode(), values)
+
+    @contextmanager
+    def copying(self, statement: str) -> Iterator[psycopg.Copy]:
+        """Give what reads, or writes, the rows of a COPY."""
+        with (
+            self.connection() as connection,
+            translated(self.address.url),
+            connection.cursor() as cursor,
+            cursor.copy(statement.encode()) as copy,
+        ):
+            yield copy
 
     def alone(self, statement: str) -> None:
         """Run one statement that no transaction may hold, and that names the schema of everything in it.
@@ -417,7 +428,7 @@ class PostgresDatabase:
 
     def started(self, statement: str, lock_timeout: float = 0.0) -> bytes:
         """Return a statement that starts a transaction, with its settings."""
-        settings = _SETTINGS.format(path=self._path, timeout=round(1000 * lock_timeout))
+        settings = _SETTINGS.format(path=self.path, timeout=round(1000 * lock_timeout))
         return f"{statement};{settings}".encode()
 
     @contextmanager

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from psycopg.sql import Identifier
-
-from limpet.engines.postgres.database import PostgresDatabase
+from limpet.engines.postgres.database import PostgresDatabase, quoted
 from limpet.engines.store import Graph
 
 WIDEST = 16_000
@@ -71,12 +69,12 @@ def form_of(width: int, *, directions: bool) -> VectorForm | None:
 
 def table_of(generation: str) -> str:
     """Return the quoted name of the table with a generation's rows."""
-    return Identifier(f"rows_{generation}").as_string()
+    return quoted(f"rows_{generation}")
 
 
 def index_of(generation: str) -> str:
     """Return the quoted name of the approximate index over a generation's rows."""
-    return Identifier(f"rows_{generation}_hnsw").as_string()
+    return quoted(f"rows_{generation}_hnsw")
 
 
 def definition(generation: str, form: VectorForm, graph: Graph, schema: str = "") -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from psycopg import errors
 
 from limpet.engines.planning import Appended
-from limpet.engines.postgres.database import PostgresDatabase, translated
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.postgres.graphs import WIDEST, index_of, table_of
 from limpet.engines.store import NewGeneration, Vectors
 from limpet.errors import GalleryError, StoreError
@@ -62,13 +62,7 @@ def drop_table(database: PostgresDatabase, table: str) -> None:
 
 def append(database: PostgresDatabase, part: Appended) -> None:
     """Add rows."""
-    copying = f"COPY {table_of(part.rows.generation)} FROM STDIN (FORMAT binary)".encode()
-    with (
-        database.connection() as connection,
-        translated(database.address.url),
-        connection.cursor() as cursor,
-        cursor.copy(copying) as copy,
-    ):
+    with database.copying(f"COPY {table_of(part.rows.generation)} FROM STDIN (FORMAT binary)") as copy:
         copy.set_types(["text", "int8", "vector"])
         for row in zip(part.rows.ids, part.versions.tolist(), part.rows.vectors, strict=True):
             copy.write_row(row)
@@ -98,9 +92,7 @@ def read_back(database: PostgresDatabase, part: Appended) -> None:
 
 def read(database: PostgresDatabase, generation: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return id, version and encoded vector of those of these rows that are there."""
-    with database.connection() as connection, translated(database.address.url):
-        statement = f"{ROWS} {table_of(generation)} WHERE id = ANY(%s)"
-        return connection.execute(statement.encode(), [list(ids)], binary=True).fetchall()
+    return database.rows(f"{ROWS} {table_of(generation)} WHERE id = ANY(%s)", [list(ids)], binary=True)
 
 
 def decoded(encoded: Sequence[bytes], width: int) -> Vectors:

@@ -41,11 +41,7 @@ def create_schema(database: PostgresDatabase, kind: str) -> None:
             database.execute("CREATE EXTENSION vector")
         if not database.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [schema]):
             database.execute(f'CREATE SCHEMA "{schema}"')
-        database.execute(
-            "SELECT set_config('search_path', quote_ident(?) || ', ' || quote_ident(nspname), true) "
-            "FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'",
-            [schema],
-        )
+        database.execute(f"SELECT set_config('search_path', {database.path}, true)")
         GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
     database.forget()  # connections learn where the extension is when they begin
 

@@ -19,12 +19,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 from psycopg.adapt import Loader
-from psycopg.pq import Conninfo, Format
+from psycopg.pq import Format
 from psycopg.types import TypeInfo
 
 from limpet.engines.address import Address
 from limpet.engines.moment import kept
-from limpet.engines.postgres.address import Connection, PostgresAddress, read_address
+from limpet.engines.postgres.address import OPTIONS, Connection, PostgresAddress, read_address
 from limpet.engines.postgres.database import OWN_PATH, PostgresDatabase
 from limpet.engines.source import (
     check_readable,
@@ -102,7 +102,7 @@ class PostgresTable:
         StoreError: The database cannot be reached, or the table not be read.
     """
 
-    options: ClassVar[Collection[str]] = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
+    options: ClassVar[Collection[str]] = OPTIONS
     record: None = None
 
     def __init__(self, address: Address) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, urlencode
 
-from psycopg.pq import Conninfo
-
 from limpet.engines.address import Address as SourceAddress
 from limpet.engines.address import read_address as read_source_address
 from limpet.engines.address import scheme_of
-from limpet.engines.postgres.address import PostgresAddress, read_address
+from limpet.engines.postgres.address import OPTIONS, PostgresAddress, read_address
 from limpet.errors import ConfigError, refuse
 
-_KNOWN = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
 _OWN = ("table", "id", "vector", "text")
 
 
@@ -66,7 +63,7 @@ def read_table_address(url: str) -> TableAddress:
     plain = replace(source, table=None, roles=replace(source.roles, id=None, vector=None, text=None), options={})
     refuse(plain != SourceAddress(source.scheme, source.place), "The URL of a table to upgrade says more than that.",
            f"{', '.join(_OWN)}, and what libpq connects with")  # fmt: skip
-    source.refuse_unknown(_KNOWN)
+    source.refuse_unknown(OPTIONS)
     options = dict(source.options)
     schema, table = options.pop("schema", ""), source.table or ""
     database = read_address(f"{source.place}?{urlencode(options, quote_via=quote)}" if options else source.place)
