@@ -115,7 +115,7 @@ def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     said = run("delete", "g", "--ids-from", "nowhere.txt", code=2)
     assert "'nowhere.txt'" in said and "Next: check the path" in said and "intact" in said
     said = run("import", "g", "--embeddings", "postgresql://me@127.0.0.1:1/x?table=t", "--name", "v1", code=2)
-    assert said.endswith("Next: check the address, and the rights to read it.\nWhat was acknowledged is intact.\n")
+    assert "Next: start the server, or check address" in said and said.endswith("What was committed is intact.\n")
 
 
 def test_a_place_for_a_backup_that_cannot_be_written(run: Run) -> None:
