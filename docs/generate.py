@@ -328,7 +328,7 @@ def shown(output: dict[str, Any], said: str) -> str:
         chart = for_page(drawing, "Chart", re.sub("[`*#\n]+", " ", said))
         return f'<div class="shown" style="max-width: {size[1] if size else 640}px">{chart}</div>'
     if page := "".join(data.get("text/html", ())):
-        return f'<div class="shown" tabindex="0" role="region" aria-label="Output">{page}</div>'
+        return f'<div class="shown" tabindex="0" role="group" aria-label="Output">{page}</div>'
     return f'<pre class="shown" tabindex="0">{escape("".join(output.get("text") or data["text/plain"]).rstrip())}</pre>'
 
 
@@ -375,7 +375,7 @@ def method_pages() -> dict[str, str]:
             "Parameters": told_of.get("parameters", []),
             "The paper's settings and ours": told_of.get("paper-settings", []),
             "Departures from the paper": told_of.get("departures", []),
-            "Measured": [measured(name)],
+            "Measured": [*picture(name), measured(name)],
         }
         parts = [
             f"# {name}",
@@ -479,6 +479,105 @@ def measured(name: str) -> str:
     rows = ([*words, *(scores.get(one, "") for one in columns)] for *words, scores in found)
     note = "Metrics and scales differ between experiments: compare scores of one setting, on the page that it links to."
     return f"{note}\n\n{table(['experiment', 'setting', 'row', *columns], rows)}"
+
+
+AXES = (
+    ("cross", "self (new)", "cross: new queries on the old index →", "self: after re-embedding →"),
+    ("AR@1", "forgetting", "AR@1: recall over all sessions →", "forgetting →"),
+)
+"""Pairs of columns that a picture compares methods by, and what they are called there."""
+
+
+@cache
+def picture(name: str) -> tuple[str, ...]:
+    """Return a picture of a method among the others of its first experiment; nothing without one."""
+    found = []
+    for place, chapter, heading, lines in measured_tables():
+        head, *rows = (re.split(r" *(?<!\\)\| *", line.strip().strip("|").strip()) for line in lines)
+        for x, y, *titles in AXES:
+            if {x, y} <= set(head) and any(is_row_of(line, name) for line in lines[2:]):
+                points = [
+                    {"name": plain(row[0]), "own": is_row_of(line, name)}
+                    | {axis: number(row[head.index(column)]) for axis, column in (("x", x), ("y", y))}
+                    for row, line in zip(rows[1:], lines[2:], strict=True)
+                ]
+                old = number(rows[1][head.index("self (old)")]) if "self (old)" in head else None
+                found.append(
+                    (len(points), f"{chapter}{f', {heading.lower()}' if heading else ''}", place, points, old, titles)
+                )
+    if not found:
+        return ()
+    _, called, place, points, old, (x_title, y_title) = next((one for one in found if one[0] > 3), found[0])
+    points = [
+        one for one in points if None not in (one["x"], one["y"]) and (one["own"] or one["name"] != "independent")
+    ]
+    own = next((one for one in points if one["own"]), None)
+    if own is None or len(points) < 3:
+        return ()
+    points = [one for one in points if one is own or not one["own"]]
+    title = f"{name} among {len(points) - 1} others"
+    told = f"{called}. {x_title.rstrip(' →')}: {own['x']}; {y_title.rstrip(' →')}: {own['y']}."
+    drawing = scatter(points, old, x_title, y_title)
+    from limpet.reports.plots.rendering import for_page
+
+    caption = f"<small>{name} among the other methods of [{called}](../../{place}); the line is the old model.</small>"
+    if old is None:
+        caption = caption.replace("; the line is the old model", "")
+    return f'<div class="chart-of-methods">{for_page(drawing, title, told)}</div>', caption
+
+
+WIDTH, HEIGHT = 480, 270
+"""Of pictures, in pixels."""
+
+
+def scatter(points: list[dict[str, Any]], old: float | None, x_title: str, y_title: str) -> str:
+    """Return methods as SVG, one dot each, the own one in colour; names stand where they cover no other."""
+    import altair as alt
+    import vl_convert
+
+    from limpet.reports.plots.style import CROSS, HAIR, INK, OLD, SOFT, width_of
+
+    def limits(values: list[float]) -> tuple[float, float]:
+        room = (max(values) - min(values)) / 10 or 0.01
+        return min(values) - room, max(values) + room
+
+    x, y = limits([one["x"] for one in points] + [old] * (old is not None)), limits([one["y"] for one in points])
+    used: list[tuple[float, float, float]] = []
+    for one in sorted(points, key=lambda one: not one["own"]):
+        left, down = WIDTH * (one["x"] - x[0]) / (x[1] - x[0]), HEIGHT * (y[1] - one["y"]) / (y[1] - y[0])
+        right = left + 12 + width_of(one["name"], 13 if one["own"] else 10)
+        free = all(right < start or left > end or abs(down - at) > 13 for start, end, at in used)
+        one["label"] = one["name"] if one["own"] or (free and right < WIDTH) else ""
+        used.append((left - 5, right if one["label"] else left + 5, down))
+    every = alt.Chart(alt.Data(values=points)).encode(
+        alt.X("x:Q", title=x_title, scale=alt.Scale(domain=x, nice=False)),
+        alt.Y("y:Q", title=y_title, scale=alt.Scale(domain=y, nice=False)),
+        description="name:N",
+    )
+    others, own = every.transform_filter("!datum.own"), every.transform_filter("datum.own")
+    layers = [
+        others.mark_circle(size=45, color=OLD, opacity=1),
+        others.mark_text(align="left", dx=7, fontSize=10, color=SOFT).encode(text="label:N"),
+        own.mark_circle(size=110, color=CROSS, opacity=1),
+        own.mark_text(align="left", dx=9, fontSize=13, fontWeight="bold", color=INK).encode(text="name:N"),
+    ]
+    if old is not None:
+        line = alt.Chart(alt.Data(values=[{"x": old}])).mark_rule(color=OLD, strokeDash=[4, 3])
+        layers.insert(0, line.encode(alt.X("x:Q", scale=alt.Scale(domain=x, nice=False))))
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).configure_view(stroke=None)
+    chart = chart.configure_axis(gridColor=HAIR, domainColor=HAIR, tickColor=HAIR, labelColor=SOFT, titleColor=SOFT,
+                                 titleFontWeight="normal", tickCount=5)  # fmt: skip
+    return vl_convert.vegalite_to_svg(chart.to_json())
+
+
+def plain(cell: str) -> str:
+    return re.sub(r"[*`\\]", "", cell).partition(",")[0].partition(" (")[0]
+
+
+def number(cell: str) -> float | None:
+    """Return the mean that a cell shows, None for a cell without one."""
+    found = re.search(r"[-+−]?\d+\.\d+", cell)
+    return float(found[0].replace("−", "-")) if found else None
 
 
 @cache

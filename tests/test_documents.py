@@ -354,6 +354,15 @@ def test_every_method_has_a_page_with_its_options_and_what_was_measured(site: Mo
         assert all(name in row.replace("\\", "") for row in measured[0].splitlines()[2:])
 
 
+def test_pages_of_methods_show_them_among_others(site: ModuleType) -> None:
+    for name in ("ndpp", "cvs"):
+        page = site.method_pages()[f"methods/{name}.md"]
+        drawing = page[page.index("<svg") : page.index("</svg>")]
+        assert f'aria-label="{name} among ' in drawing and f'font-weight="bold" fill="var(--ink)">{name}<' in drawing
+        assert "var(--cross)" in drawing and drawing.count("<path") > 5
+    assert site.picture("without results") == ()
+
+
 def test_settings_of_papers_are_options_of_their_methods(site: ModuleType) -> None:
     for name in METHODS.places:
         told = describe(name)
@@ -495,7 +504,14 @@ def test_the_site_is_searched_from_the_disk(built: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_the_site_is_accessible_and_fits_a_phone(built: Path, tmp_path: Path) -> None:
-    pages = ("index", "methods/index", "methods/hbct", "reference/commands/upgrade", "concepts/lifecycle")
+    pages = (
+        "index",
+        "methods/index",
+        "methods/hbct",
+        "reference/commands/upgrade",
+        "concepts/lifecycle",
+        "notebooks/upgrade_table",
+    )
     with started(tmp_path / "profile") as browser:
         assert not [barrier for page in pages for barrier in browser.barriers(built / f"{page}.html")]
 
