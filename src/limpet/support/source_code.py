@@ -10,12 +10,14 @@ import ast
 import hashlib
 import inspect
 import json
+import os
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
-from importlib.util import find_spec
+from contextlib import suppress
+from functools import cache, lru_cache, partial
+from importlib.util import cache_from_source, find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -75,8 +77,37 @@ def digest_of(paths: Iterable[Path]) -> str:
     """Return a digest over the code in these files without comments, docstrings and layout."""
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(path.name.encode() + b"\0" + bare_code(path.read_text(encoding="utf-8")).encode() + b"\0")
+        digest.update(path.name.encode() + b"\0" + _bare_code_of(path).encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _bare_code_of(path: Path) -> str:
+    """Return the bare code of a file; it is kept where Python keeps the file's bytecode, for unparsing takes long."""
+    source = path.read_text(encoding="utf-8")
+    made_from = _checksum(_own_source() + source)
+    kept = Path(cache_from_source(str(path))).with_suffix(".bare")
+    with suppress(OSError, UnicodeDecodeError):
+        head, _, bare = kept.read_text(encoding="utf-8").partition("\n")
+        if head == f"{made_from} {_checksum(bare)}":
+            return bare
+    bare = bare_code(source)
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):  # as Python does in a folder that others may write
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            part = kept.with_name(f"{kept.name}.{os.getpid()}")
+            part.write_text(f"{made_from} {_checksum(bare)}\n{bare}", encoding="utf-8")
+            part.replace(kept)
+    return bare
+
+
+@cache
+def _own_source() -> str:
+    """Return the source of this module and the version of Python, on which bare code depends."""
+    return sys.version + Path(__file__).read_text(encoding="utf-8")
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def version_of(thing: Any) -> str:
