@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -118,20 +121,27 @@ def headings(sections: str) -> list[tuple[str, Markup]]:
 
 @cache
 def _compiled() -> BytecodeCache:
-    """Return what keeps the code of templates, so that each is compiled once in a process."""
-    from jinja2 import BytecodeCache
+    """Return what keeps the code of templates: in the process, and where Python keeps that of this module."""
+    from jinja2 import FileSystemBytecodeCache
 
-    class Kept(BytecodeCache):
+    class Kept(FileSystemBytecodeCache):
         codes: ClassVar[dict[tuple[str, str], CodeType | None]] = {}
 
         def load_bytecode(self, bucket: Bucket) -> None:
             bucket.code = self.codes.get((bucket.key, bucket.checksum))
+            if bucket.code is None:
+                with suppress(OSError):
+                    super().load_bytecode(bucket)
 
         def dump_bytecode(self, bucket: Bucket) -> None:
             if bucket.code is not None:
                 self.codes[bucket.key, bucket.checksum] = bucket.code
+            if not sys.dont_write_bytecode:
+                with suppress(OSError):  # as Python does in a folder that others may write
+                    Path(self.directory).mkdir(parents=True, exist_ok=True)
+                    super().dump_bytecode(bucket)
 
-    return Kept()
+    return Kept(str(Path(cache_from_source(__file__)).parent))
 
 
 def plain(found: Any) -> str:
