@@ -45,27 +45,26 @@ def load_embeddings(
     verify: bool = False,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
-    """Read embeddings from wherever the commands read them.
+    """Read embeddings from a file, a folder, a table or a collection.
 
     Args:
-        place: A file of limpet; an ``.npz``, ``.npy`` or ``.parquet`` file made elsewhere; a folder of such Parquet
-            files, or one that `limpet embed` wrote; or the URL of a table or collection.
-        model: What the model is called that made vectors which do not say it: ``declared:MODEL``. Their path when left
-            out.
-        fingerprint: Of that model, in place of its name.
-        similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
-            or by the cosine, when left out.
-        parts: Files of a folder of `limpet embed` without their ending, such as "gallery"; the first one there is read.
-        named: Refuse vectors whose model is not named, instead of naming it by their path.
-        verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
-        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
-            refused when it is left out.
+        place: A file of limpet; an ``.npz``, ``.npy`` or ``.parquet`` file; a folder of Parquet files, or one that
+            `limpet embed` wrote; or the URL of a table or collection.
+        model: Name of the model, for vectors that do not record it: ``declared:MODEL``. Default: their path.
+        fingerprint: Fingerprint of that model, in place of its name.
+        similarity: "cosine", "inner-product" or "euclidean", for files that do not record it. Default: that of the
+            source, or "cosine".
+        parts: Files of a folder of `limpet embed`, without ending, such as "gallery"; the first that exists is read.
+        named: Refuse vectors whose model is not named.
+        verify: Compare a file of limpet with its digest, which reads all of it.
+        unusable: List that receives the ids of items whose vector is zero, NaN or infinite; these items are left out.
+            Without it, such vectors are refused.
 
     Raises:
-        ConfigError: There is nothing of the kind, the URL is wrong, the model is not named, or a model or similarity
-            was given for a file that says its own.
-        DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
-        StoreError: A source is out of reach.
+        ConfigError: The place does not exist, the URL is wrong, the model is not named, or a model or similarity was
+            given for a file that records its own.
+        DataError: The file is damaged, or rows cannot be used.
+        StoreError: A source cannot be reached.
     """
     address = _address(place)
     made_by = fingerprint if model is None else f"declared:{model}"
@@ -117,13 +116,13 @@ def load_sides(
     """Read queries and gallery of one model; see `load_embeddings`.
 
     Args:
-        queries: Where they are; without a gallery, a folder with query.safetensors and gallery.safetensors, or
-            embeddings of which every item is a query among all others.
-        gallery: Where that is; the place of the queries again makes every item a query among all others.
-        model: What the model is called that made vectors which do not say it.
-        similarity: How vectors made elsewhere are compared.
+        queries: Place of the queries. Without a gallery: a folder with query.safetensors and gallery.safetensors, or
+            one set whose items search each other.
+        gallery: Place of the gallery; the same place as the queries makes items search each other.
+        model: Name of the model, for vectors that do not record it.
+        similarity: How vectors are compared, for files that do not record it.
         verify: Compare files of limpet with their digests.
-        unusable: Gets the ids of items whose vector cannot be used, which are left out.
+        unusable: List that receives the ids of items whose vector cannot be used; these items are left out.
     """
 
     def read(place: str | Path, name: str | None) -> EmbeddingSet:

@@ -70,52 +70,46 @@ def evaluate(
     old_classes: Sequence[str] | None = None,
     device: str | None = None,
 ) -> Evaluation:
-    """Measure whether new queries may search the old gallery, and what the upgrade is worth.
+    """Measure whether new queries can search the old gallery, and what re-embedding would gain.
 
-    Each model is one set, whose items search each other, or a pair of two sets: queries, and the gallery that they
-    search. The sets of all models must hold the same items, matched by id. Labels may come with
-    any of them. Without labels nothing can be judged, unless a protocol brings a ground truth: the verdict is
-    "unlabelled", and only the agreement of neighbours is measured.
+    A model is one set, whose items search each other, or a pair: queries and their gallery. All models must hold the
+    same items; they are matched by id. Labels can come with any set. Without labels or a protocol's ground truth, the
+    verdict is "unlabelled", and only the agreement of neighbours is measured.
 
     Args:
-        old: What the old model made of the items, or of queries and of the gallery.
-        new: What the new model made of the same items.
-        independent: What the new recipe trained without alignment made of them, for P_up and P_comp.
-        cross: Queries and gallery that answer the cross-test where a map or a head links two frozen models, whose own
-            spaces may then differ: mapped new queries with the old gallery, new queries with the mapped old gallery,
-            or both mapped; the same items. `new` stays what the frozen model made.
-        protocol: Who answers what, and what is averaged, see `protocols`; by label when left out.
-        metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
-        gate_metric: The metric that decides the verdict; the protocol's own when left out.
+        old: Embeddings of the old model.
+        new: Embeddings of the new model.
+        independent: Embeddings of the new recipe trained without alignment, for P_up and P_comp.
+        cross: Queries and gallery of the cross-test if a map or a head links two frozen models: mapped new queries with
+            the old gallery, new queries with the mapped old gallery, or both mapped. `new` stays unmapped.
+        protocol: Which items answer a query, and what is averaged; see `protocols`. Default: by label.
+        metrics: Metrics of the protocol. Default: its own choice. The gate metric is added if it is missing.
+        gate_metric: The metric that decides the verdict. Default: the protocol's own.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
-        min_effect: The smallest gain in the gate metric that is called compatible; the interval or point must lie above
-            it.
-        guards: Metrics that must not be clearly worse in the cross-test, whatever the gate metric says: the whole
-            interval of cross - self_old below 0 turns "compatible" into "mixed". Every metric, and that of the first
-            hit, when left out; () for none.
-        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out). When
-            left out: where each model is one set.
-        no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
-        resamples: Bootstrap resamples.
-        resample: Draw "queries" or whole "classes", whose queries are correlated; see `intervals`. "auto": classes
-            where several queries share one.
+        min_effect: Smallest gain in the gate metric that counts as compatible.
+        guards: Metrics that must not be clearly worse in the cross-test: if the whole interval of cross - self_old is
+            below 0, "compatible" becomes "mixed". Default: every metric, and that of the first hit; () for none.
+        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query. Default: if each model
+            is one set.
+        no_relevant: Without a protocol: whether a query without relevant items is left out ("exclude") or counts as 0
+            ("zero").
+        resamples: Number of bootstrap resamples.
+        resample: Draw "queries", or whole "classes", whose queries are correlated; see `intervals`. "auto" draws
+            classes if several queries share one.
         level: Level of the intervals.
-        seed: Seed of the bootstrap and of the random backfill orders.
-        curve: Whether to measure the upgrade curve, by far the longest part. Where ``cross`` maps the old gallery
-            alone, mapped and re-embedded items lie in the new model's space and the curve is that of the mixture.
-            Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
-            measured; `ranking.merging` makes one list of two results.
-        mixing: What old queries may lose where vectors of both models stand in one gallery, as a fraction; that is
-            measured then, see `measure_mixing`. Not measured when left out.
-        old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
-        device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
+        seed: Random seed of the bootstrap and of random backfill orders.
+        curve: Whether to measure the upgrade curve, which takes most of the time. It is not measured if ``cross`` maps
+            queries, because their scores in two spaces are on two scales; see `ranking.merging`.
+        mixing: Largest loss of old queries, as a fraction, in a gallery with vectors of both models; see
+            `measure_mixing`. Default: not measured.
+        old_classes: Names of the classes that the old model has seen, to report its uncertainty about these and others.
+        device: Where rankings are computed, such as "cuda"; None for the CPU, without torch.
 
     Raises:
-        ConfigError: An unknown metric or option, or a pair beside one set; or mixing where nothing says what is
-            right, or a map or a head links the models.
+        ConfigError: A metric or option is unknown, a pair stands beside one set, or mixing cannot be judged.
         DataError: Fingerprints or labels contradict each other, or a side is empty.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
-        SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
+        SpaceMismatchError: The models, or the sides of ``cross``, have different spaces.
 
     >>> rng, labels = np.random.default_rng(0), np.arange(40) % 4
     >>> centres, noise = rng.normal(size=(4, 8)), rng.normal(size=(40, 8))

@@ -175,17 +175,17 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Adapted(Charted):
-    """What was found between two models.
+    """The comparison of links between two models, and a recommendation.
 
     Args:
-        held_out: The pairs, as they were split.
-        suspects: Which share of the pairs does not belong together.
-        comparison: What was measured of every candidate.
-        recommendation: What follows.
-        curve: How many pairs the recommended candidate, or the best one, needs.
-        score_map: From the old scores to those of the same candidate; None where scores bear no relation.
-        sentences: What was odd about the pairs.
-        two_stage: What needs no fit: old candidates that the new model scores again.
+        held_out: The pairs, split.
+        suspects: Estimated share of pairs of different items.
+        comparison: Measurements of every candidate.
+        recommendation: What to do.
+        curve: Quality of the recommended or best candidate by number of pairs.
+        score_map: Map from old scores to those of that candidate; None if the scores are unrelated.
+        sentences: Remarks about the pairs.
+        two_stage: Search without a fit: old candidates, re-scored by the new model.
     """
 
     held_out: HeldOut
@@ -249,28 +249,28 @@ def adapt(
     on_fit: OnFit | None = None,
     progress: Progress[TrainingStep] = None,
 ) -> Adapted:
-    """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
+    """Compare adapters and heads that let a new model's queries search old vectors, and recommend one.
 
-    A part of the pairs is held out from all fitting (see `hold_out`); all candidates, the learning curve and the score
-    map are measured there. Fitting the recommended candidate on all pairs is `save_link`'s business.
+    Candidates, learning curve and score map are measured on pairs that no fit has seen (see `hold_out`). `save_link`
+    fits the recommended candidate on all pairs.
 
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
-        choice: What to compare; every adapter that suits the dimensions, and with labels four heads, when left out.
-        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting. When left out,
-            as many as items without a label seem to be of such classes (`uncovered_share`); a tenth without such items.
-        unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
-        unseen_pairs: Whether items of unseen classes may be fitted on without their labels; see `hold_out`. When left
-            out, they may where there are other items without a label.
-        judged: Queries whose answers people judged. They choose and measure then, by nDCG@10 among all items, which
-            may all be fitted on; otherwise items that are held out ask for each other.
-        guards: What a recommended candidate should not be clearly worse at; see `measure`.
-        resamples: Bootstrap resamples.
-        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
-        curve: Whether to look how many pairs it takes, for which one candidate is fitted several times.
-        seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
-        on_fit: Told after every candidate; see `measure`.
+        choice: What to compare. Default: every adapter that suits the dimensions and, with labels, four heads.
+        unseen_share: Share of the classes that is kept from all fitting. Default: the share of items without a label
+            that seem to be of new classes (`uncovered_share`), or a tenth.
+        unlabelled: Class names that mean "class unknown"; see `hold_out`.
+        unseen_pairs: Whether items of unseen classes are fitted on without their labels; see `hold_out`. Default: if
+            there are other items without a label.
+        judged: Queries with judged answers. They measure nDCG@10 among all items, which may all be fitted on. Default:
+            held-out items search each other.
+        guards: Metrics at which a recommended candidate must not be clearly worse; see `measure`.
+        resamples: Number of bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes if there are labels.
+        curve: Whether to measure how many pairs are needed, which fits one candidate several times.
+        seed: Random seed of the split, the draws and the training of heads; adapters have a seed of their own.
+        on_fit: Called after every candidate; see `measure`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of
             a head's training.
 
