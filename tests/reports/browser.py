@@ -66,17 +66,32 @@ CONTRAST = ["color-contrast", "link-in-text-block"]
 """Rules of axe about colours."""
 
 READ = """new Promise(read => (function wait() {
-  if (location.protocol !== 'file:' || document.readyState !== 'complete') return setTimeout(wait, 10);
+  if (location.protocol === 'about:' || document.readyState !== 'complete') return setTimeout(wait, 10);
   document.querySelectorAll('details').forEach(details => { details.open = true; });
   read(true);
 })())"""
+
+SEARCH = """new Promise(done => {
+  const look = () => {
+    const field = document.querySelector('.md-search__input');
+    const hits = [...document.querySelectorAll('.md-search-result__link')].map(link => link.href);
+    if (hits.length) return done(hits);
+    const opened = document.querySelector('#__search');
+    if (opened && !opened.checked) opened.click();
+    if (field && field.value !== WORDS) field.value = WORDS;
+    if (field) for (const kind of ['focus', 'keyup', 'input']) field.dispatchEvent(new Event(kind, {bubbles: true}));
+    setTimeout(look, 200);
+  };
+  look();
+})"""
+"""Type into the search field until there are hits."""
 
 
 class Browser:
     """A browser told what to do in its DevTools protocol, by pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self._asked, self._read, self._session = process, 0, b"", ""
+        self._process, self._asked, self._read, self._session, self._tab = process, 0, b"", "", ""
 
     def ask(self, method: str, **values: Any) -> dict[str, Any]:
         """Return what a command answers."""
@@ -107,18 +122,26 @@ class Browser:
         assert list(results) == list(WIDTHS)
         return results
 
-    def open(self, url: str) -> None:
-        """Open a page in a tab of its own, in which scripts run from now on."""
-        self._session = ""
-        tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+    def open(self, url: str, width: int = 1400, scheme: str = "light") -> None:
+        """Open a page in a new tab in place of the last one; scripts run in it from now on.
+
+        Args:
+            url: Its address.
+            width: Of the screen.
+            scheme: The colours that the reader prefers, "light" or "dark": pages may read this while they load.
+        """
+        self._session, last = "", self._tab
+        self._tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        if last:
+            self.ask("Target.closeTarget", targetId=last)
+        self._session = self.ask("Target.attachToTarget", targetId=self._tab, flatten=True)["sessionId"]
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.ask("Page.navigate", url=url)  # answers when the page takes the place of the blank one
 
     def show(self, path: Path, width: int, scheme: str) -> None:
         """Open a page at a width, in the light or the dark scheme, with all details open, and wait until it is read."""
-        self.open(path.as_uri())
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.open(path.as_uri(), width, scheme)
         self.run(READ)
 
     def barriers(self, path: Path) -> list[str]:
@@ -134,6 +157,11 @@ class Browser:
             wider = ["wider than the screen"] * (self.run("document.documentElement.scrollWidth") > width)
             barriers += [f"{path.stem}, {scheme}: {barrier}" for barrier in (*found, *wider)]
         return barriers
+
+    def searched(self, words: str) -> list[str]:
+        """Type words into the search field of a site and return the addresses of the hits."""
+        hits: list[str] = self.run(SEARCH.replace("WORDS", json.dumps(words)))
+        return hits
 
     def run(self, script: str) -> Any:
         """Return what a script, or its promise, comes to in the page that is open."""
