@@ -1,8 +1,12 @@
-"""What `ratios.py` times of metrics: rankings of 512 queries beside the bare product of their vectors."""
+"""What `ratios.py` times of metrics: rankings of 512 queries beside the bare product of their vectors.
+
+Code that numba compiled is loaded before, as in a process that has measured something large.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -51,6 +55,8 @@ def ranking(relevant: int | None, noise: float) -> Prepare:
     """Measure mAP, recall and mAP@R of all queries."""
 
     def prepare(_: Any, size: int) -> Callable[[], object]:
+        with suppress(ImportError):  # numba is not installed, or the other checkout does not use it
+            import limpet.evaluation.ranking.compiled_counting  # noqa: F401
         query, gallery = sides(size, relevant, noise)
         return lambda: rank_metrics(query, gallery, NAMES)
 
