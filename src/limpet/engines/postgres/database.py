@@ -103,7 +103,7 @@ class PostgresDatabase:
     dialect = POSTGRES
 
     def __init__(self, address: PostgresAddress, *, schema: str = "", path: str = "", disk: Disk | None = None) -> None:
-        self.address, self.disk = address, disk or Disk()
+        self.address, self.disk, self._url = address, disk or Disk(), address.url
         self._schema = schema
         own = [f"quote_ident('{schema}')"] if schema else []
         self.path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
@@ -150,7 +150,7 @@ class PostgresDatabase:
             self._idle.append(connection)
 
     def _open(self) -> Connection:
-        with translated(self.address.url):
+        with translated(self._url):
             with unforked():
                 connection = self.address.connect(autocommit=True, prepare_threshold=None)
                 self._opened.add(connection)
@@ -232,7 +232,7 @@ class PostgresDatabase:
             return
         with self._outermost(lock_timeout) as (_, committed):
             yield committed
-            with translated(self.address.url):
+            with translated(self._url):
                 self.disk.reached("database.commit")
 
     @contextmanager
@@ -241,7 +241,7 @@ class PostgresDatabase:
         with self._held() as use:
             connection, chained = use.connection, use.between == "chained"
             if not chained:
-                with translated(self.address.url):
+                with translated(self._url):
                     self._begin(connection, lock_timeout, use.pipeline)
             try:
                 with self._used(_Use(connection, None, use.pipeline)):
@@ -260,7 +260,7 @@ class PostgresDatabase:
             connection.execute(statement)
 
     def _commit(self, connection: Connection, statement: bytes, *, answered: bool) -> psycopg.Cursor[Row]:
-        with translated(self.address.url):
+        with translated(self._url):
             try:
                 done = connection.execute(statement)
             except psycopg.Error as error:
@@ -288,7 +288,7 @@ class PostgresDatabase:
         Raises:
             StoreError: See `transaction`.
         """
-        with self._held() as use, translated(self.address.url):
+        with self._held() as use, translated(self._url):
             try:
                 sent = use.connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
                 with sent as pipeline, self._used(_Use(use.connection, "idle", pipeline)):
@@ -307,13 +307,13 @@ class PostgresDatabase:
         Returns:
             What returns the rows; within a `pipeline` known once that has ended: None where it was not got to.
         """
-        with self.connection() as connection, translated(self.address.url):
+        with self.connection() as connection, translated(self._url):
             cursor = connection.execute(statement.encode(), values or None)
         return lambda: cursor.fetchall() if cursor.description else None
 
     def rows(self, statement: str, values: Sequence[Any] = (), *, binary: bool = False) -> list[Row]:
         """Run one statement, with ``%s`` for values, and return its rows, if it has any."""
-        with self.connection() as connection, translated(self.address.url):
+        with self.connection() as connection, translated(self._url):
             cursor = connection.execute(statement.encode(), values or None, binary=binary)
             if self._use is not None and self._use.pipeline is not None:
                 self._use.pipeline.sync()
@@ -321,7 +321,7 @@ class PostgresDatabase:
 
     def count(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run one statement, with ``%s`` for values, and return how many rows it changed."""
-        with self.connection() as connection, translated(self.address.url):
+        with self.connection() as connection, translated(self._url):
             return int(connection.execute(statement.encode(), values or None).rowcount)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -336,7 +336,7 @@ class PostgresDatabase:
                 for row in values:
                     copy.write_row(row)
             return
-        with self.connection() as connection, translated(self.address.url), connection.cursor() as cursor:
+        with self.connection() as connection, translated(self._url), connection.cursor() as cursor:
             cursor.executemany(statement.replace("?", "%s").encode(), values)
 
     @contextmanager
@@ -344,7 +344,7 @@ class PostgresDatabase:
         """Give what reads, or writes, the rows of a COPY."""
         with (
             self.connection() as connection,
-            translated(self.address.url),
+            translated(self._url),
             connection.cursor() as cursor,
             cursor.copy(statement.encode()) as copy,
         ):
@@ -358,7 +358,7 @@ class PostgresDatabase:
         """
         connection = self.take()
         try:
-            with translated(self.address.url):
+            with translated(self._url):
                 [(own,)] = connection.execute(b"SELECT pg_backend_pid()").fetchall()
                 direct = own == connection.info.backend_pid
                 for setting in _TIMEOUTS if direct else ():
@@ -449,7 +449,7 @@ class PostgresDatabase:
     @contextmanager
     def _begun(self, connection: Connection, statement: str) -> Iterator[None]:
         """Begin something that is rolled back."""
-        with translated(self.address.url):
+        with translated(self._url):
             connection.execute(self.started(statement))
         try:
             yield
