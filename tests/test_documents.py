@@ -643,7 +643,7 @@ def test_continuous_checks_run_targets_that_there_are() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8"))
     run = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
     targets = {line.split()[1] for line in run if line.startswith("make ")}
-    assert targets == {"check", "coverage", "test", "test-optional", "test-slow", "docs"}
+    assert targets == {"check", "coverage", "test", "test-optional", "test-slow", "docs", "dist"}
     assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in targets)
 
 
