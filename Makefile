@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist clean
+.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist constraints licences sbom clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -75,6 +75,24 @@ dist: $(DEVELOPED)
 	rm -rf dist
 	$(RUN)/python -m build --outdir dist .
 	$(RUN)/python -m build --outdir dist bench
+
+# The newest versions that fit together, but for torch, from a new environment into constraints.txt; then run the tests.
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" --editable '.[dev]' --editable ./bench
+	{ grep -E '^#|^torch==' constraints.txt; build/constraints/bin/python -m pip freeze --exclude-editable | grep -v '^torch=='; } \
+		> build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
+# The licence of everything that an extra brings; fails where one is unknown, or not to be combined with ours.
+licences: $(DEVELOPED)
+	$(RUN)/python tools/licences.py
+
+# What is installed, as a CycloneDX document; cyclonedx-bom runs in an environment of its own.
+sbom: $(DEVELOPED)
+	mkdir -p build
+	$(RUN)/uvx --from cyclonedx-bom cyclonedx-py environment --output-file build/sbom.json $(VENV)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info bench/build bench/src/*.egg-info
