@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,11 @@ def test_the_notebook_runs_and_shows_what_is_committed(name: str, tmp_path: Path
     kernels.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    ran = executed(notebook, tmp_path, {"54320": port}, km=kernel(notebook, kernels))
+    try:
+        ran = executed(notebook, tmp_path, {"54320": port}, km=kernel(notebook, kernels))
+    finally:  # a cell that failed left its server
+        for running in tmp_path.glob("*/postgres-folder.txt"):
+            subprocess.run([sys.executable, "start_postgres.py", "--stop"], cwd=running.parent, check=True)
     committed = nbformat.read(notebook, as_version=4)
     assert [[sorted(one.get("data", ())) for one in cell] for cell in outputs(ran)] == [
         [sorted(one.get("data", ())) for one in cell] for cell in outputs(committed)
