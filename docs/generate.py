@@ -211,7 +211,10 @@ def pages() -> dict[str, str]:
         "reference/papers.md": papers(),
         "reference/suite_settings.md": suite_settings(),
         **results_pages(),
-        **{f"project/{name}.md": text(f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")},
+        **{
+            f"project/{name}.md": text(f"{name}.md")
+            for name in ("CONTRIBUTING", "CODE_OF_CONDUCT", "CHANGELOG", "SECURITY")
+        },
     }
 
 
