@@ -47,7 +47,7 @@ class Client:
     def rows(self, collection: str) -> dict[int, Row]:
         """Return all rows of a collection, as two readings in a row gave them.
 
-        Chroma reads the vector of a row after its text, so one reading may have a text and the vector of a later one.
+        Chroma reads the text, the tags and the vector of a row one after another: a reading may mix two rows of one id.
         """
         before, after = self._read(collection), self._read(collection)
         while not _same(before, after):
@@ -57,7 +57,7 @@ class Client:
     def _read(self, collection: str) -> dict[int, Row]:
         found = self._collection(collection).get(include=["embeddings", "documents", "metadatas"])
         rows = zip(*(found[name] for name in ("ids", "embeddings", "documents", "metadatas")), strict=True)
-        return {int(one): {"key": int(one), "emb": np.array(emb), "text": text, "tags": meta["tags"]}
+        return {int(one): {"key": int(one), "emb": np.array(emb), "text": text, "tags": meta.get("tags", [])}
                 for one, emb, text, meta in rows}  # fmt: skip
 
     def put(self, collection: str, row: Row) -> None:
@@ -72,6 +72,8 @@ class Client:
 
 def _same(one: dict[int, Row], other: dict[int, Row]) -> bool:
     return one.keys() == other.keys() and all(
-        row["text"] == other[key]["text"] and np.allclose(row["emb"], other[key]["emb"], atol=1e-5)
+        row["text"] == other[key]["text"]
+        and row["tags"] == other[key]["tags"]
+        and np.allclose(row["emb"], other[key]["emb"], atol=1e-5)
         for key, row in one.items()
     )
