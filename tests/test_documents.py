@@ -629,13 +629,13 @@ def means_in(path: Path) -> Iterator[float]:
 # ---- habits
 
 
-def test_pre_commit_runs_what_make_check_runs() -> None:
+def test_pre_commit_runs_commands_of_make_check() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (needed, lines) = re.search(r"^check: (.*)\n((?:\t.*\n)+)", makefile, flags=re.M).groups()  # type: ignore[union-attr]
-    checked = {line.strip().replace("$(RUN)", ".venv/bin") for line in lines.splitlines()}
-    checked |= {f"make {target}" for target in needed.split() if "$" not in target}
+    (lines,) = re.search(r"^check: .*\n((?:\t.*\n)+)", makefile, flags=re.M).groups()  # type: ignore[union-attr]
+    checked = [line.strip().replace("$(RUN)", ".venv/bin") for line in lines.splitlines()]
     (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
-    assert {hook["entry"] for hook in repo["hooks"]} == checked
+    for hook in repo["hooks"]:
+        assert any(line.startswith(hook["entry"]) for line in checked), hook["entry"]
 
 
 def test_continuous_checks_run_targets_that_there_are() -> None:

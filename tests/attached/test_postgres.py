@@ -111,7 +111,7 @@ def test_queries_that_ask_for_the_model_go_on_after_the_last_end(force: bool, sh
     assert shop.dump() == schema
     assert shop.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
     with shop.start() as it:
-        assert not [one for one in it.notes if "DROP SCHEMA" in one] and "two columns" in it.notes[0]
+        assert not [one for one in it.notes if "DROP SCHEMA" in one] and "two more columns" in it.notes[0]
 
 
 def test_two_columns_of_one_table(shop: Shop) -> None:

@@ -591,7 +591,7 @@ def test_judged_queries_measure_without_labels(capsys: pytest.CaptureFixture[str
     provisional = run(capsys, *sides(mine), *GALLERY, *NAMED, "--out", tmp_path / "alone", code=3)
     assert provisional["protocol"]["provisional"] and provisional["protocol"]["metric"] == "overlap@10"
     page = (tmp_path / "alone" / "report.html").read_text()
-    assert "Provisional: there are neither labels nor judged queries" in page and "overlap@10, provisional" in page
+    assert "Provisional: without labels or judged queries" in page and "overlap@10, provisional" in page
     found = run(capsys, *sides(mine), *GALLERY, *NAMED, *asked, "--out", tmp_path / "out")
     assert (found["protocol"]["metric"], found["protocol"]["judged"]) == ("ndcg@10", 60)
     assert not found["protocol"]["provisional"] and not found["data"]["labelled"]

@@ -127,7 +127,7 @@ def test_every_item_may_be_a_query_among_all_others(
 
 def test_without_an_adapter_the_way_to_one_is_named(fails: Fails, frozen: Path, tmp_path: Path) -> None:
     said = fails(*evaluate(frozen, tmp_path / "out"))
-    assert "dimension 256" in said and "dimension 64" in said and "`limpet adapt --old A --new B`" in said
+    assert "dimension 256" in said and "dimension 64" in said and "`limpet adapt --old OLD --new NEW" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -324,7 +324,7 @@ def test_fingerprints_must_fit() -> None:
 def test_other_dimensions_are_refused_with_what_to_do() -> None:
     flat = NEW.replace(vectors=NEW.vectors[:, :4].copy(), space=Hypersphere(4))
     with pytest.raises(
-        SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*limpet adapt --old A.*--old RELEASE --dim 10"
+        SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*limpet adapt --old OLD.*--old RELEASE --dim 10"
     ):
         run(new=flat)
     third = INDEPENDENT.replace(vectors=INDEPENDENT.vectors[:, :9].copy(), space=Hypersphere(9))

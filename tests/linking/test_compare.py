@@ -191,7 +191,7 @@ def test_a_candidate_that_fails_stays_with_its_reason(labelled, adapter) -> None
     assert [isinstance(one, Measured) for one in found.candidates] == [False, False, False, True]
     reasons = [one.failed for one in found.candidates[:3]]
     assert reasons[0] == "Too bad. Expected: better Next: improve it."
-    assert "Queries are on the" in reasons[1] and "another order" in reasons[2]
+    assert "Queries cannot search this gallery" in reasons[1] and "another order" in reasons[2]
     assert [(one["name"], one["kind"], one["failed"]) for one in done] == [
         ("refusing", "adapter", reasons[0]), ("other space", "head", reasons[1]), ("moved", "head", reasons[2]),
         ("ridge", "adapter", None),

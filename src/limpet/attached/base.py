@@ -18,7 +18,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.engines.address import Address, Sample
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError
-from limpet.support.progress import Progress, Told
+from limpet.support.progress import Progress, Told, showing
 from limpet.support.ranges import Seed, checked
 from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions, check_source
@@ -107,6 +107,7 @@ class OwnedIndex(ABC):
         """Whether vectors of both models share a column, where queries of either find them."""
         return False
 
+    @showing("rehearsal")
     @checked
     def rehearse(
         self, source: VectorSource, *, sample: Annotated[int, Ge(20)] = 2000, reports: Sequence[Path] = (),

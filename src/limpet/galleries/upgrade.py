@@ -17,7 +17,7 @@ from limpet.galleries.plan import plan
 from limpet.galleries.state import GalleryState, Link
 from limpet.galleries.status import status
 from limpet.geometry import Hypersphere, Space
-from limpet.support.progress import Progress, Told
+from limpet.support.progress import Progress, Told, showing
 from limpet.support.ranges import Seed
 from limpet.upgrade.base import UpgradeVerification
 from limpet.upgrade.filling import Backfilled, FillOptions
@@ -135,6 +135,7 @@ class GalleryUpgrade:
         done = {"steady": (), "started": ("start",), "swapped": ("start", "swap")}[self.phase]
         return tuple(step for step in steps if step not in done)
 
+    @showing("rehearsal")
     def rehearse(
         self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
         orders: Sequence[str] | None = None, reports: Sequence[Path] = (), adapter: Path | None = None,

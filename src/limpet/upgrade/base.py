@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.sides import ModelSide
-from limpet.results import Results
 from limpet.support.progress import Progress, Told
 from limpet.upgrade.filling import Backfilled, FillOptions
 from limpet.upgrade.lifecycle import Phase, UpgradeStep
@@ -16,6 +15,9 @@ from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.plan import BackfillPlan, PlanOptions
 from limpet.upgrade.status import UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource
+
+if TYPE_CHECKING:
+    from limpet.results import Results
 
 
 @dataclass(frozen=True)
