@@ -4,5 +4,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     __version__ = version("limpet")
-except PackageNotFoundError:  # sources on the path that nobody installed
+except PackageNotFoundError:  # sources that are on the path but not installed
     __version__ = "0+unknown"

@@ -193,7 +193,7 @@ class Attachment(OwnedIndex, Upgrade):
 
     @abstractmethod
     def some(self, limit: int) -> list[str]:
-        """Return ids of some items that have an up-to-date old vector, at most so many."""
+        """Return ids of at most ``limit`` items that have an up-to-date old vector."""
 
     def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
         """Return the steps that are left until the new model serves, see `Upgrade.remaining`."""

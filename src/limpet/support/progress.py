@@ -1,4 +1,4 @@
-"""How far a long step is: what is told of it, and the bars, by Rich or tqdm, that show it."""
+"""Progress of long steps: the events, and the bars by Rich or tqdm that show them."""
 
 from __future__ import annotations
 

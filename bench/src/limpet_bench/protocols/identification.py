@@ -51,7 +51,7 @@ class Identification(Protocol):
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
-    Use it for one-to-many search of faces in which some probes are nobody in the gallery.
+    Use it for one-to-many search of faces in which some probes have no match in the gallery.
 
     Args:
         galleries: The templates of each gallery, with their subjects.

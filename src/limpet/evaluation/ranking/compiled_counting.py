@@ -24,7 +24,7 @@ _ROWS = 32  # queries of a call, which note the products to be scored by `Search
 _MOST_UNCLEAR = 65_536  # of these products, which wait to be scored together
 _CHUNK = 1_024  # products whose bins are computed at a time
 _ITEMS = 512  # of a tile
-_FEW = 16  # a tile of which fewer than one product in so many matters is filtered
+_FEW = 16  # filter a tile first if fewer than one in this many products matters
 
 
 class CompiledCounter:
