@@ -310,11 +310,34 @@ def test_items_that_are_deleted_while_their_vectors_are_made_are_skipped_and_cou
     run.attachment.close()
 
 
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_what_is_written_beside_the_last_look_at_an_item_is_not_overwritten(
+    application: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late write is brought over to the side that the application writes, and it writes the item there, too."""
+    it, keep, left = Run(application).attachment, CollectionLedger.keep, ["meanwhile"]
+    it.backfill(application.source("new", it))
+    application.unseen(0, "late")
+
+    def writing(ledger: Any, *values: Any) -> None:
+        keep(ledger, *values)
+        if left:
+            application.write(0, left.pop(), "old")
+
+    monkeypatch.setattr(CollectionLedger, "keep", writing)
+    it.backfill(application.source("old", it), of="old")
+    it.backfill(application.source("new", it))
+    for side in ("old", "new"):
+        assert application.contents(it.engine.target(side)) == expected(application.twin, side)
+    assert not left
+    it.close()
+
+
 def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application: Any = MAKE["vectors of Qdrant"](place, str(tmp_path / "ledger.db"))
-    run, update, left = Run(application), QdrantClient.update_vectors, [2, 1]
+    run, update, left = Run(application), QdrantClient.update_vectors, [1]
 
     def deleting(client: Any, *values: Any, **named: Any) -> Any:
         if left:
@@ -323,7 +346,7 @@ def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
 
     monkeypatch.setattr(QdrantClient, "update_vectors", deleting)
     done = run.attachment.backfill(application.source("new", run.attachment))
-    assert (done.embedded, done.written, done.lacking, left) == (ITEMS, ITEMS - 2, 0, [])
+    assert (done.embedded, done.written, done.lacking, left) == (ITEMS, ITEMS - 1, 0, [])
     run.attachment.close()
     application.close()
 

@@ -591,6 +591,8 @@ class _CollectionFill(Fillable[_Rows]):
         """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
         engine, ledger, number, found = self.at.engine, self.at.ledger, self.at.number, self.found
         other = OTHER[self.side]
+        # Before the last look at the items: between that look and the writing the application may write them, too.
+        ledger.keep(number, {row.id: self._pair(row.digest, None) for row in rows if row.id not in found.changed})
         now = {row.id: row.values for row in engine.fetch(other, list(made.ids), vectors=False)}
         pairs = zip(rows, made.vectors, strict=True)
         put = [replace(row, vector=vector) for row, vector in pairs if now.get(row.id) == row.values]
@@ -600,7 +602,6 @@ class _CollectionFill(Fillable[_Rows]):
             put = [row for row in put if own.get(row.id) == found.before.get(row.id)]
         if not put:
             return 0
-        ledger.keep(number, {row.id: self._pair(row.digest, None) for row in put if row.id not in found.changed})
         engine.put(self.side, put)
         if truth and not engine.shared:  # an item that was deleted everywhere at this moment is not back
             there = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}

@@ -19,11 +19,10 @@ from limpet.engines.address import Address
 from limpet.engines.collection import UNREAD, CollectionRow, Engine, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.qdrant.source import PORT, UNNAMED, connected, point_id, translated, vectors_of
 from limpet.engines.sides import ModelSide
-from limpet.errors import DataError, StoreError, reason, refuse
+from limpet.errors import DataError, refuse
 
 _CONSISTENCY = models.ReadConsistencyType.MAJORITY
 _NAMED_SINCE = (1, 18)
-_ATTEMPTS = 8
 
 
 def adds_vectors(client: QdrantClient) -> bool:
@@ -237,7 +236,9 @@ class QdrantEngine(Engine):
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
         name, collection = self._names[side], self._targets[side].collection
         if self.shared:
-            self._update(collection, {row.id: {name: _numbers(row)} for row in rows})
+            self._update(
+                collection, [models.PointVectors(id=_id(row.id), vector={name: _numbers(row)}) for row in rows]
+            )
             return
         with translated(self._address):
             self._client.upsert(collection, [
@@ -247,24 +248,14 @@ class QdrantEngine(Engine):
                 ) for row in rows
             ])  # fmt: skip
 
-    def _update(self, collection: str, vectors: Mapping[str, Mapping[str, list[float]]]) -> None:
+    def _update(self, collection: str, points: list[models.PointVectors]) -> None:
         """Write vectors of those points that are there; the application may delete some in this very moment."""
-        for attempt in range(_ATTEMPTS):
-            with translated(self._address):
-                there = self._client.retrieve(collection, list(map(_id, vectors)), with_payload=False)
-                found = [models.PointVectors(id=one.id, vector=dict(vectors[str(one.id)])) for one in there]
-                try:
-                    if found:
-                        self._client.update_vectors(collection, found)
-                    return
-                except (KeyError, UnexpectedResponse) as error:  # of a folder, and of a service
-                    if not isinstance(error, KeyError) and error.status_code != HTTPStatus.NOT_FOUND:
-                        raise
-                    if attempt + 1 == _ATTEMPTS:
-                        raise StoreError(
-                            f"Points of '{collection}' are deleted faster than vectors are written: {reason(error)}.",
-                            to_do="repeat the command; it goes on where it stopped.",
-                        ) from error
+        with translated(self._address):
+            try:
+                self._client.update_vectors(collection, points)
+            except (KeyError, UnexpectedResponse) as error:  # of a folder, and of a service, which wrote the others
+                if not isinstance(error, KeyError) and error.status_code != HTTPStatus.NOT_FOUND:
+                    raise
 
     def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove points of a collection."""
