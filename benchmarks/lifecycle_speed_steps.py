@@ -109,10 +109,13 @@ def gallery_steps(clock: Clock, url: str, rows: int, dim: int, queries: int, ups
         bare: Time what a user without limpet would do, too.
     """
     space, asked = Hypersphere(dim), vectors_of(queries, dim, 3)
-    ids = StringArray.of([f"{row:08d}" for row in range(rows)])
-    old = EmbeddingSet(ids=ids, vectors=vectors_of(rows, dim, 1), fingerprint=OLD, space=space)
+    names, vectors = [f"{row:08d}" for row in range(rows)], vectors_of(rows, dim, 1)
     source = Ready(vectors_of(rows, dim, 2))
-    singles = [old[[row]] for row in range(upserts)]
+
+    def made(part: slice) -> EmbeddingSet:
+        return EmbeddingSet(ids=StringArray.of(names[part]), vectors=vectors[part], fingerprint=OLD, space=space)
+
+    old, singles = made(slice(None)), [made(slice(row, row + 1)) for row in range(upserts)]
     with Gallery.create(url, fingerprint=OLD, space=space) as gallery:
 
         def ask(fingerprint: str) -> None:

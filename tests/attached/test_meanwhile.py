@@ -344,7 +344,7 @@ def test_indexes_that_are_built_while_somebody_else_cancels_go(shop: Shop, monke
     schema = shop.dump()
     with shop.start() as it, shop.open() as other:
         it.backfill(source(it))
-        alone = it._session.alone
+        alone = it._database.alone
         left: list[str] = []
 
         def late(statement: str) -> None:
@@ -353,7 +353,7 @@ def test_indexes_that_are_built_while_somebody_else_cancels_go(shop: Shop, monke
                 other.cancel()
             alone(statement)
 
-        monkeypatch.setattr(it._session, "alone", late)
+        monkeypatch.setattr(it._database, "alone", late)
         with pytest.raises(GalleryError, match="was finished or cancelled"):
             it.index()
         assert left

@@ -29,10 +29,10 @@ BESIDE = "IF NEW.id < 1000 THEN UPDATE shop.items SET title = 'beside ' || NEW.t
 def current_are_of_the_text(it: PostgresAttachment) -> dict[str, set[int]]:
     """Return the rows with an up-to-date vector of each model; each is of the text beside it."""
     found: dict[str, set[int]] = {}
-    with it._session.transaction():
-        _, layout = held(it._session, it.number)
+    with it._database.transaction():
+        _, layout = held(it._database, it.number)
         for side in ("old", "new"):
-            rows = it._session.rows(f"SELECT t.id, t.title, {layout.current(side)}::text FROM {layout.rows} "
+            rows = it._database.rows(f"SELECT t.id, t.title, {layout.current(side)}::text FROM {layout.rows} "
                                     f"WHERE {layout.current(side)} IS NOT NULL")  # type: ignore[arg-type] # fmt: skip
             for key, title, values in rows:
                 assert made_by(values) == side
@@ -156,7 +156,7 @@ def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop
                      "'BEGIN IF NEW.id = 40 THEN RAISE EXCEPTION $$late$$; END IF; RETURN NULL; END'; "
                      "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.items DEFERRABLE INITIALLY DEFERRED "
                      "FOR EACH ROW EXECUTE FUNCTION shop.late()")  # fmt: skip
-        rows = TableFill(it._session, it.number, "new", None, {"batch": 16})
+        rows = TableFill(it._database, it.number, "new", None, {"batch": 16})
         with pytest.raises(LastingStoreError, match="late"):
             Filling(rows, source(it)).run()
         assert rows.written == 100 - it.status().lacking["new"] == 32
@@ -176,14 +176,14 @@ def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, sho
                      "'BEGIN IF NEW.id = 40 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END'; "
                      f"CREATE TRIGGER wait AFTER INSERT OR UPDATE ON {filled} "
                      "FOR EACH ROW EXECUTE FUNCTION shop.wait()")  # fmt: skip
-        filling = Filling(TableFill(it._session, it.number, "new", None, {"batch": 16}), source(it))
+        filling = Filling(TableFill(it._database, it.number, "new", None, {"batch": 16}), source(it))
         with psycopg.connect(shop.database, autocommit=True) as holder:
             holder.execute("SELECT pg_advisory_lock(7)")
             running = pool.submit(filling.run)
             waits = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             while not (pids := shop.execute(waits)) and not running.done():
                 pass
-            [lost] = [one for one in it._session._opened if not one.closed]
+            [lost] = [one for one in it._database._opened if not one.closed]
             assert beside.status().lacking["new"] == 68
             with socket.socket(fileno=os.dup(lost.fileno())) as network:
                 network.shutdown(socket.SHUT_RDWR)

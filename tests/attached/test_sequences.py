@@ -135,12 +135,12 @@ def send(shop: Shop, rows: list[Row], kinds: list[int], *, aside: bool) -> None:
 
 def look(it: PostgresAttachment, rows: list[Row], words: list[str]) -> None:
     """Compare the table with what is known of its rows."""
-    with it._session.transaction():
-        _, layout = held(it._session, it.number)
+    with it._database.transaction():
+        _, layout = held(it._database, it.number)
         own = f"t.{layout.home}" if it.state.shared or not it.state.swappable else layout.vector(it.state.serving)
         found = {
             int(key): (text, wanted, emb, {"old": old, "new": new})
-            for key, text, wanted, emb, old, new in it._session.rows(
+            for key, text, wanted, emb, old, new in it._database.rows(
                 f"SELECT t.id, t.title, {layout.wanted}, {own}::text, {layout.current('old')}::text, "
                 f"{layout.current('new')}::text FROM {layout.rows}"
             )

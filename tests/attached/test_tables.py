@@ -117,7 +117,7 @@ def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Call
 
     with shop.start() as it:
         it.backfill(source(it))
-        whole, came = it._session.alone, []
+        whole, came = it._database.alone, []
 
         def alone(statement: str) -> None:
             whole(statement)
@@ -125,7 +125,7 @@ def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Call
                 came.append(100 * (len(came) + 1))
                 come(came[-1])
 
-        it._session.alone = alone  # type: ignore[method-assign]
+        it._database.alone = alone  # type: ignore[method-assign]
         it.index()
         it.index()  # of partitions that came before the index of the parent
         come(1000)

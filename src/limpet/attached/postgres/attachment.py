@@ -120,36 +120,36 @@ def start(
         StoreError: Rights are lacking, or the database fails.
     """
     address = read_table_address(url)
-    session = PostgresDatabase(address.database)
-    ledger = TableLedger(session)
+    database = PostgresDatabase(address.database)
+    ledger = TableLedger(database)
     notes: tuple[str, ...] = ()
 
     def begin() -> int:
         nonlocal notes
-        with session.transaction(_LOCK_TIMEOUT):
+        with database.transaction(_LOCK_TIMEOUT):
             ledger.lock()
-            there = known(session, address, old, new, shared=mixing is not None)
+            there = known(database, address, old, new, shared=mixing is not None)
             if there is not None:
                 return there
-            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+            it = Preparation(database, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
             it.refuse()
             notes = it.notes
             entry = ledger.begin(it.record, it.event)
             if not aside:
-                outlast_vacuum(session, it.table.identifier, it.table.oid)
+                outlast_vacuum(database, it.table.identifier, it.table.oid)
             for statement in it.table_statements(entry, it.table.identifier):
-                session.rows(statement)
-            ledger.describe(entry.id, _numbered(session, entry, it.layout(entry, it.table.identifier)))
-            layout_of(session, ledger.entry(entry.id))
+                database.rows(statement)
+            ledger.describe(entry.id, _numbered(database, entry, it.layout(entry, it.table.identifier)))
+            layout_of(database, ledger.entry(entry.id))
             return entry.id
 
     try:
-        started = PostgresAttachment(address, session, session.patiently(begin, ATTEMPTS))
+        started = PostgresAttachment(address, database, database.patiently(begin, ATTEMPTS))
         started.notes = notes
         return started
     except BaseException:
-        session.close()
+        database.close()
         raise
 
 
@@ -163,12 +163,12 @@ def open_attachment(url: str) -> PostgresAttachment:
         GalleryError: There is none, or there are several that the URL may mean.
     """
     address = read_table_address(url)
-    session = PostgresDatabase(address.database)
+    database = PostgresDatabase(address.database)
     try:
-        with session.transaction():
-            restored = recognise(session)
-            everything = TableLedger(session).entries()
-            left = leftovers(session)
+        with database.transaction():
+            restored = recognise(database)
+            everything = TableLedger(database).entries()
+            left = leftovers(database)
         entries = [entry for entry in everything if meant(entry, address)]
         if left and not entries:
             raise GalleryError(
@@ -188,11 +188,11 @@ def open_attachment(url: str) -> PostgresAttachment:
                 "start one.",
                 intact="Nothing was changed.",
             )
-        it = PostgresAttachment(address, session, entries[0].id)
+        it = PostgresAttachment(address, database, entries[0].id)
         it.notes = tuple(restored.get(entries[0].id, ()))
         return it
     except BaseException:
-        session.close()
+        database.close()
         raise
 
 
@@ -203,19 +203,19 @@ def ended(url: str) -> Sequence[AttachmentEvent]:
         url: Of the table, as it was called at the end; it may be left out.
     """
     address = read_table_address(url)
-    session = PostgresDatabase(address.database)
+    database = PostgresDatabase(address.database)
     try:
-        with session.transaction():
-            return TableLedger(session).ended(address)
+        with database.transaction():
+            return TableLedger(database).ended(address)
     finally:
-        session.close()
+        database.close()
 
 
-def _numbered(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> TableRecord:
+def _numbered(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> TableRecord:
     """Return the record with the numbers of the columns that were added."""
     found = {
         str(name): int(number)
-        for name, number in session.rows(
+        for name, number in database.rows(
             "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND NOT attisdropped",
             [entry.record.table.oid],
         )
@@ -249,19 +249,19 @@ class PostgresAttachment(Attachment):
 
     Args:
         address: Of the table.
-        session: To its database.
+        database: To its database.
         number: Of the attachment in the ledger.
     """
 
-    def __init__(self, address: TableAddress, session: PostgresDatabase, number: int) -> None:
+    def __init__(self, address: TableAddress, database: PostgresDatabase, number: int) -> None:
         self.address, self.number = address, number
-        self._session, self._ledger, self._reader = session, TableLedger(session), PostgresDatabase(address.database)
+        self._database, self._ledger, self._reader = database, TableLedger(database), PostgresDatabase(address.database)
         self._opened = self.entry
 
     @property
     def entry(self) -> TableEntry:
         """The attachment as its ledger has it now."""
-        with self._session.transaction():
+        with self._database.transaction():
             return self._ledger.entry(self.number)
 
     @property
@@ -288,8 +288,8 @@ class PostgresAttachment(Attachment):
         Raises:
             GalleryError: It was ended, or the table was changed meanwhile.
         """
-        with self._session.transaction():
-            entry, layout = held(self._session, self.number)
+        with self._database.transaction():
+            entry, layout = held(self._database, self.number)
             blank = blank_text(entry.record)
             conditions = [
                 layout.wanted, layout.lacking("old"), layout.lacking("new"), f"NOT ({layout.wanted})",
@@ -299,10 +299,10 @@ class PostgresAttachment(Attachment):
                 *(f"{layout.lacking(side)} AND {blank}" for side in SIDES),
             ]  # fmt: skip
             counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in conditions)
-            [(items, old, new, empty, unknown, of_old, of_new, blank_old, blank_new)] = self._session.rows(
+            [(items, old, new, empty, unknown, of_old, of_new, blank_old, blank_new)] = self._database.rows(
                 f"SELECT {counts} FROM {layout.rows}"
             )
-            indexes = statuses(self._session, wanted(self._session, entry, layout))
+            indexes = statuses(self._database, wanted(self._database, entry, layout))
         table = entry.record.table
         holding: dict[ModelSide, int] = {"old": int(of_old), "new": int(of_new)}
         state = entry.state
@@ -319,9 +319,9 @@ class PostgresAttachment(Attachment):
 
     def some(self, limit: int) -> list[str]:
         """Return ids of some rows that have an up-to-date old vector, at most so many."""
-        with self._session.transaction():
-            entry, layout = held(self._session, self.number)
-            rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
+        with self._database.transaction():
+            entry, layout = held(self._database, self.number)
+            rows = self._database.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
                                       f"WHERE {layout.current('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
         return [id_of([str(part) for part in row]) for row in rows]
 
@@ -341,7 +341,7 @@ class PostgresAttachment(Attachment):
             DataError: The source is of another model.
             StoreError: The database stayed out of reach.
         """
-        done = Filling(TableFill(self._session, self.number, of, made, options), source, **options).run()
+        done = Filling(TableFill(self._database, self.number, of, made, options), source, **options).run()
         _log.log(INFO, "filled %d rows of %s with vectors of %s, %d lack one",
                  done.written, self.address.url, done.generation, done.lacking)  # fmt: skip
         return done
@@ -353,29 +353,29 @@ class PostgresAttachment(Attachment):
             UpgradeStateError: Rows are to be filled first.
             GalleryError: Somebody else is building one.
         """
-        with self._session.transaction():
-            entry, layout = held(self._session, self.number)
+        with self._database.transaction():
+            entry, layout = held(self._database, self.number)
             advance(entry.state, {"kind": "index"})
-            indexes = wanted(self._session, entry, layout)
+            indexes = wanted(self._database, entry, layout)
             self._ledger.note(self.number, {"kind": "index", "began": [one.name for one in indexes]})
         try:
-            build(self._session, indexes, lambda: self.entry)
+            build(self._database, indexes, lambda: self.entry)
         except GalleryError:
             self._remove_late_indexes(entry)
             _ = self.entry  # an index over a column that is gone is refused for that: say that the upgrade ended
             raise
-        with self._session.transaction():
+        with self._database.transaction():
             entry = self._ledger.entry(self.number, lock=True)
             self._ledger.apply(entry, {"kind": "index", "built": [one.name for one in indexes]})
 
     def _remove_late_indexes(self, entry: TableEntry) -> None:
         """Remove indexes that were built while somebody else ended the upgrade, if that is so."""
-        with self._session.transaction():
+        with self._database.transaction():
             if self.number in (one.id for one in self._ledger.entries()):
                 return
-            late = left_indexes(self._session, entry)
+            late = left_indexes(self._database, entry)
         for index in late:
-            self._session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+            self._database.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
     def swap(
         self,
@@ -437,8 +437,8 @@ class PostgresAttachment(Attachment):
             )
         if source is not None:
             check_made(source, entry, side)
-        with self._session.transaction():
-            self._refuse_bound(kind, *held(self._session, self.number))
+        with self._database.transaction():
+            self._refuse_bound(kind, *held(self._database, self.number))
 
         ready = _Ready(KeyBatch([], []))
         writers_wait = False
@@ -448,32 +448,32 @@ class PostgresAttachment(Attachment):
             nonlocal ready
             if source is not None:
                 ready = self._ready(source, side, ready)
-            with self._session.transaction(_LOCK_TIMEOUT):
+            with self._database.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
                 if source is not None and writers_wait and ready.seconds < QUICK:
-                    entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
-                    ready = self._made_quickly(source, read_batch(self._session, entry, layout, side, LAST))
-                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
+                    entry, layout = held(self._database, self.number, "SHARE ROW EXCLUSIVE")
+                    ready = self._made_quickly(source, read_batch(self._database, entry, layout, side, LAST))
+                entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
+                self._database.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
                 if source is not None and ready.made is not None and len(ready.made):
                     batch = embedded_items(source, ready.batch, ready.made)
-                    write_batch(self._session, entry, layout, side, batch, ready.made.vectors)
-                    self._session.rows("SELECT set_config('limpet.filling', '', true)")
-                lacking = lacking_rows(self._session, layout, side)
+                    write_batch(self._database, entry, layout, side, batch, ready.made.vectors)
+                    self._database.rows("SELECT set_config('limpet.filling', '', true)")
+                lacking = lacking_rows(self._database, layout, side)
                 if lacking > allow:
-                    return lacking, read_batch(self._session, entry, layout, side, LAST)
+                    return lacking, read_batch(self._database, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
                 statements = turn_statements(entry, layout.relation, side, writes)
-                self._session.rows("; ".join(statements))  # at once, since everybody waits
+                self._database.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.apply(entry, {**event, "lacking": lacking})
                 return lacking, KeyBatch([], [])
 
         before: KeyBatch | None = None
         for number in range(ROUNDS):
             writers_wait = number >= FREE_ROUNDS
-            lacking, left = self._session.patiently(attempt, attempts)
+            lacking, left = self._database.patiently(attempt, attempts)
             if source is None or not left.keys or left == before:  # what is as it was, the source does not have
                 break
             before = left
@@ -492,9 +492,9 @@ class PostgresAttachment(Attachment):
             before: What was returned before, which may be so still.
         """
         for number in range(FREE_ROUNDS):
-            with self._session.transaction():
-                entry, layout = held(self._session, self.number)
-                batch = read_batch(self._session, entry, layout, side, LAST)
+            with self._database.transaction():
+                entry, layout = held(self._database, self.number)
+                batch = read_batch(self._database, entry, layout, side, LAST)
             if len(batch.keys) <= FEW or number == FREE_ROUNDS - 1:
                 break
             self.backfill(source, of=side)
@@ -507,10 +507,10 @@ class PostgresAttachment(Attachment):
             LockedError: It did, and nobody waits any more.
         """
         limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
-        self._session.rows(limit, [f"{round(1000 * LONGEST)}ms"])
+        self._database.rows(limit, [f"{round(1000 * LONGEST)}ms"])
         made = _made_of(source, batch)
         try:
-            self._session.rows(limit, ["0"])
+            self._database.rows(limit, ["0"])
         except StoreError as error:
             ended = isinstance(error.__cause__, IdleInTransactionSessionTimeout)  # it counts more than the embedding
             if made.seconds < LONGEST and not ended:
@@ -531,14 +531,14 @@ class PostgresAttachment(Attachment):
             check_made(source, self.entry, side)
 
         def attempt() -> None:
-            with self._session.transaction(_LOCK_TIMEOUT):
+            with self._database.transaction(_LOCK_TIMEOUT):
                 self._ledger.entry(self.number, lock=True)
-                entry, layout = held(self._session, self.number)
+                entry, layout = held(self._database, self.number)
                 for statement in turn_statements(entry, layout.relation, side, writes) if writes else []:
-                    self._session.rows(statement)
+                    self._database.rows(statement)
                 self._ledger.apply(entry, event)
 
-        self._session.patiently(attempt, attempts)
+        self._database.patiently(attempt, attempts)
         self._put_back()
         if source is not None:
             self.backfill(source, of=side)
@@ -548,15 +548,15 @@ class PostgresAttachment(Attachment):
         """Put kept vectors of the model that stays into a column that both share, beside everybody."""
 
         def batch(after: list[str] | None) -> tuple[int, list[str]]:
-            with self._session.transaction(_LOCK_TIMEOUT):
-                entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
-                return put_back_batch(self._session, entry, layout, PUT_BACK, after)
+            with self._database.transaction(_LOCK_TIMEOUT):
+                entry, layout = held(self._database, self.number, "ROW EXCLUSIVE")
+                return put_back_batch(self._database, entry, layout, PUT_BACK, after)
 
         for _ in range(PASSES):
             after: list[str] | None = None
             total = 0
             while True:
-                rows, last = self._session.patiently(lambda: batch(after), ATTEMPTS)  # noqa: B023
+                rows, last = self._database.patiently(lambda: batch(after), ATTEMPTS)  # noqa: B023
                 if not rows:
                     break
                 total, after = total + rows, last
@@ -571,17 +571,17 @@ class PostgresAttachment(Attachment):
         """
 
         def attempt() -> int:
-            with self._session.transaction(_LOCK_TIMEOUT):
-                entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
-                found = trigger_problems(self._session, entry, layout) if kind else []
+            with self._database.transaction(_LOCK_TIMEOUT):
+                entry, layout = held(self._database, self.number, "ROW EXCLUSIVE")
+                found = trigger_problems(self._database, entry, layout) if kind else []
                 if found:
                     raise UpgradeStateError(
                         f"Cannot {kind}: {'; '.join(found)}.",
                         to_do="`limpet upgrade writes --of NAME` makes them again, for the model that it writes with.",
                     )
-                return forget_unseen(self._session, entry, layout)
+                return forget_unseen(self._database, entry, layout)
 
-        while self._session.patiently(attempt, ATTEMPTS) == FORGOTTEN:
+        while self._database.patiently(attempt, ATTEMPTS) == FORGOTTEN:
             pass
 
     def _lacking(self, kind: str, side: ModelSide, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
@@ -603,7 +603,7 @@ class PostgresAttachment(Attachment):
         """Refuse a turn while something that came after the start is bound to the column that serves."""
         table = entry.record.table
         number = table.vector.number if entry.state.serving == "old" else entry.record.new_number
-        found = bound(self._session, replace(table, vector=replace(table.vector, number=number)))
+        found = bound(self._database, replace(table, vector=replace(table.vector, number=number)))
         if found:
             raise UpgradeStateError(
                 f"Cannot {kind}: {'; '.join(found)}.",
@@ -612,7 +612,7 @@ class PostgresAttachment(Attachment):
             )
 
     def _refuse_unbuilt(self, entry: TableEntry, layout: AnyLayout) -> None:
-        unbuilt = [one.name for one in statuses(self._session, wanted(self._session, entry, layout)) if not one.built]
+        unbuilt = [one.name for one in statuses(self._database, wanted(self._database, entry, layout)) if not one.built]
         if unbuilt:
             raise UpgradeStateError(
                 f"Cannot swap: {', '.join(unbuilt)} {'is' if len(unbuilt) == 1 else 'are'} not built.",
@@ -631,7 +631,7 @@ class PostgresAttachment(Attachment):
                "neither: triggers keep what the application writes with either model")  # fmt: skip
 
         def attempt() -> ModelSide:
-            with self._session.transaction(_LOCK_TIMEOUT):
+            with self._database.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 side = entry.state.side_of(model)
                 if entry.record.old.dim != entry.record.new.dim and side != entry.state.serving:
@@ -641,18 +641,18 @@ class PostgresAttachment(Attachment):
                         expected="a declaration in the moment of the swap",
                         to_do=f"say it with the step that changes the dimension: --writes {side} of swap or rollback.",
                     )
-                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+                entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.apply(entry, {"kind": "writes", "writes": side})
-                if (owner := owner_of(self._session, entry.record.table.oid)) != entry.record.table.owner:
+                if (owner := owner_of(self._database, entry.record.table.oid)) != entry.record.table.owner:
                     table = replace(entry.record.table, owner=owner)
                     self._ledger.describe(self.number, replace(entry.record, table=table))
                 made = create_statements(entry, layout, state)
                 # Who does not own the table may not drop a trigger, but may drop the function with what calls it.
                 for statement in [drop_statement(entry), *made] if entry.record.aside else made:
-                    self._session.rows(statement)
+                    self._database.rows(statement)
                 return side
 
-        return self._session.patiently(attempt, ATTEMPTS)
+        return self._database.patiently(attempt, ATTEMPTS)
 
     def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
         """Look for what is not as it should be, and for queries of the application that should change.
@@ -667,12 +667,12 @@ class PostgresAttachment(Attachment):
         """
         with suppress(GalleryError):  # a table that was changed, which the next lines say
             self._forget_unseen()
-        with self._session.transaction():
+        with self._database.transaction():
             entry = self._ledger.entry(self.number)
-            problems = table_problems(self._session, entry)
+            problems = table_problems(self._database, entry)
         if source is not None:
             problems += self._of_another_model(source)
-        queries, unwatched = queries_of(self._session, entry, watch)
+        queries, unwatched = queries_of(self._database, entry, watch)
         return UpgradeVerification(tuple(problems), tuple(queries), unwatched)
 
     def _of_another_model(self, source: VectorSource) -> list[str]:
@@ -682,15 +682,15 @@ class PostgresAttachment(Attachment):
         check_made(source, entry, side)
         turns = [event for event in self.journal() if event["kind"] in ("swap", "rollback")]
         since = datetime.fromisoformat(str(turns[-1]["at"])) if turns else entry.started
-        with self._session.transaction(_LOCK_TIMEOUT):
-            entry, layout = held(self._session, self.number)
-            batch, stored = written_since(self._session, entry, layout, side, since)
+        with self._database.transaction(_LOCK_TIMEOUT):
+            entry, layout = held(self._database, self.number)
+            batch, stored = written_since(self._database, entry, layout, side, since)
         made = source.embed(batch.ids)
         pairs = zip(made.ids, made.vectors, strict=True)
         differing = [one for one, vector in pairs if cosine(vector, stored[one]) < CLOSE]
-        with self._session.transaction(_LOCK_TIMEOUT):
-            entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
-            wrong = forget_rows(self._session, entry, layout, batch, differing)
+        with self._database.transaction(_LOCK_TIMEOUT):
+            entry, layout = held(self._database, self.number, "ROW EXCLUSIVE")
+            wrong = forget_rows(self._database, entry, layout, batch, differing)
         if not wrong:
             return []
         model = (entry.record.new if side == "new" else entry.record.old).called
@@ -723,7 +723,7 @@ class PostgresAttachment(Attachment):
         entry = self.entry
         if not self._is_changed(entry):  # of one that is, nothing else is possible
             advance(entry.state, {"kind": "cancel"})
-        self._session.patiently(lambda: self._remove_left(entry.state.serving), ATTEMPTS)
+        self._database.patiently(lambda: self._remove_left(entry.state.serving), ATTEMPTS)
         self.notes = self._left()
 
     def _end(self, kind: str, stays: ModelSide, allow_missing: int) -> None:
@@ -742,45 +742,45 @@ class PostgresAttachment(Attachment):
         check = quoted(added_name(entry.record.table.vector.name, "check"))
 
         def refuse_lacking(layout: AnyLayout) -> None:
-            lacking = displaced_rows(self._session, layout, stays)
+            lacking = displaced_rows(self._database, layout, stays)
             if lacking > (0 if required and not renewed else allow_missing):
-                ids = read_batch(self._session, entry, layout, stays, 20, condition=layout.displaced(stays)).ids
+                ids = read_batch(self._database, entry, layout, stays, 20, condition=layout.displaced(stays)).ids
                 raise self._lacking(kind, stays, lacking, ids)
 
         def attempt() -> None:
-            with self._session.transaction(_LOCK_TIMEOUT):
+            with self._database.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
-                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                put_back_batch(self._session, entry, layout, None)
+                entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
+                put_back_batch(self._database, entry, layout, None)
                 if entry.record.shared or entry.state.indexed:  # an index counts at once
                     refuse_lacking(layout)
-                names = names_to_restore(self._session, entry) if stays == "new" else []
-                for statement in inherited(self._session, entry, layout.relation, names) if stays == "new" else []:
-                    self._session.rows(statement)
+                names = names_to_restore(self._database, entry) if stays == "new" else []
+                for statement in inherited(self._database, entry, layout.relation, names) if stays == "new" else []:
+                    self._database.rows(statement)
                 for statement in (drop_statement(entry), *layout.remove()):
-                    self._session.rows(statement)
+                    self._database.rows(statement)
                 if not entry.record.aside:
-                    for index in left_indexes(self._session, entry):
-                        self._session.rows(f"DROP INDEX {index}")
+                    for index in left_indexes(self._database, entry):
+                        self._database.rows(f"DROP INDEX {index}")
                 for before, after in names:
-                    self._session.rows(f"ALTER INDEX {before} RENAME TO {after}")
+                    self._database.rows(f"ALTER INDEX {before} RENAME TO {after}")
                 if renewed:
-                    self._session.rows(restored_not_null(self._session, entry, layout.relation))
-                    self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
+                    self._database.rows(restored_not_null(self._database, entry, layout.relation))
+                    self._database.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
                 self._ledger.end(entry, event)
 
-        with self._session.transaction():
-            refuse_lacking(held(self._session, self.number)[1])
+        with self._database.transaction():
+            refuse_lacking(held(self._database, self.number)[1])
         if renewed:
-            self._session.patiently(lambda: self._check_not_null(kind, stays, check), ATTEMPTS)
-        self._session.patiently(attempt, ATTEMPTS)
+            self._database.patiently(lambda: self._check_not_null(kind, stays, check), ATTEMPTS)
+        self._database.patiently(attempt, ATTEMPTS)
         self.notes = self._left()
         _log.log(INFO, "%s of %s: %s stays", kind, self.address.url, entry.state.fingerprint(stays))
 
     def _left(self) -> tuple[str, ...]:
         """Return, in words, what stays in the database after the last upgrade."""
-        with self._session.transaction():
+        with self._database.transaction():
             others = self._ledger.entries()
         return () if others else (
             f"{SCHEMA}.model_of stays for queries that call it, and answers NULL; the log of upgrades stays beside it. "
@@ -789,26 +789,26 @@ class PostgresAttachment(Attachment):
 
     def _check_not_null(self, kind: str, stays: ModelSide, check: str) -> None:
         """Let the server see, beside reads and writes, that no vector is missing."""
-        with self._session.transaction(_LOCK_TIMEOUT):
-            entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+        with self._database.transaction(_LOCK_TIMEOUT):
+            entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
             column = layout.vector(stays).removeprefix("t.")
-            lacking = self._session.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
+            lacking = self._database.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
             if lacking:
-                ids = read_batch(self._session, entry, layout, stays, 20).ids
-                raise self._lacking(kind, stays, lacking_rows(self._session, layout, stays), ids)
-            self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT IF EXISTS {check}, "
+                ids = read_batch(self._database, entry, layout, stays, 20).ids
+                raise self._lacking(kind, stays, lacking_rows(self._database, layout, stays), ids)
+            self._database.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT IF EXISTS {check}, "
                                f"ADD CONSTRAINT {check} CHECK ({column} IS NOT NULL) NOT VALID")  # fmt: skip
-        with self._session.transaction():
-            _, layout = held(self._session, self.number)
-            self._session.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
+        with self._database.transaction():
+            _, layout = held(self._database, self.number)
+            self._database.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
 
     def _remove_left(self, stays: ModelSide) -> None:
-        with self._session.transaction(_LOCK_TIMEOUT):
+        with self._database.transaction(_LOCK_TIMEOUT):
             entry = self._ledger.entry(self.number, lock=True)
             record = entry.record
-            self._session.rows(drop_statement(entry))
+            self._database.rows(drop_statement(entry))
             if record.aside:
-                self._session.rows(f"DROP TABLE IF EXISTS {SCHEMA}.vectors_{entry.id}")
+                self._database.rows(f"DROP TABLE IF EXISTS {SCHEMA}.vectors_{entry.id}")
             relation = "" if entry.gone else record.table.identifier
             if relation and record.shared:
                 self._put_back_left(relation, record, stays)
@@ -816,29 +816,29 @@ class PostgresAttachment(Attachment):
                 hidden = record.table.vector.number if stays == "new" and not record.shared else record.new_number
                 ours = {hidden, record.mark_number, record.model_number}
                 named = [added_name(record.table.vector.name, what) for what in ADDED]
-                gone = self._session.rows(
+                gone = self._database.rows(
                     "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) AND NOT "
                     "attisdropped AND (attname = ANY(%s) OR strpos(col_description(attrelid, attnum), %s) > 0)",
                     [record.table.oid, sorted(ours), named, record.token],
                 )
                 if gone:
                     parts = ", ".join(f"DROP COLUMN {name}" for (name,) in gone)
-                    self._session.rows(f"ALTER TABLE {relation} {parts}")
-                for index in left_indexes(self._session, entry):
-                    self._session.rows(f"DROP INDEX {index}")
-                for (name,) in self._session.rows(
+                    self._database.rows(f"ALTER TABLE {relation} {parts}")
+                for index in left_indexes(self._database, entry):
+                    self._database.rows(f"DROP INDEX {index}")
+                for (name,) in self._database.rows(
                     "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND NOT attisdropped "
                     "AND strpos(col_description(attrelid, attnum), %s) > 0", [record.table.oid, record.token],
                 ):  # fmt: skip
-                    self._session.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
+                    self._database.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
             self._ledger.end(entry, {"kind": "cancel", "force": True})
 
     def _is_changed(self, entry: TableEntry) -> bool:
         """Return whether the table is gone, or not what it was when it was attached."""
-        with self._session.transaction():
+        with self._database.transaction():
             try:
                 relation_of(entry)
-                layout_of(self._session, entry)
+                layout_of(self._database, entry)
             except StoreError:
                 raise
             except GalleryError:
@@ -847,7 +847,7 @@ class PostgresAttachment(Attachment):
 
     def _put_back_left(self, relation: str, record: TableRecord, stays: ModelSide) -> None:
         """Put kept vectors back as far as the columns are there; within a transaction."""
-        found = self._session.rows(
+        found = self._database.rows(
             "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
             "JOIN pg_attribute ON attnum = number AND attrelid = %s AND NOT attisdropped ORDER BY place",
             [[record.table.vector.number, record.new_number, record.model_number], record.table.oid],
@@ -856,19 +856,19 @@ class PostgresAttachment(Attachment):
             return
         (own,), (kept,), (model,) = found
         others = f"{own} IS NOT NULL AND coalesce({model}, 'old') <> '{stays}'"
-        self._session.rows(f"UPDATE {relation} SET {own} = {kept}, {model} = '{stays}' "
+        self._database.rows(f"UPDATE {relation} SET {own} = {kept}, {model} = '{stays}' "
                            f"WHERE {others} AND {kept} IS NOT NULL")  # fmt: skip
-        [(mixed,)] = self._session.rows(f"SELECT count(*) FROM {relation} WHERE {others}")
+        [(mixed,)] = self._database.rows(f"SELECT count(*) FROM {relation} WHERE {others}")
         if mixed:
             _log.warning("%s was changed: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
     def journal(self, last: int | None = None) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
-        with self._session.transaction():
+        with self._database.transaction():
             return self._ledger.journal(self.number)[-(last or 0) :]
 
     def close(self) -> None:
         """Let go of connections."""
-        self._session.close()
+        self._database.close()
         self._reader.close()

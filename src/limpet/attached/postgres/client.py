@@ -43,7 +43,7 @@ def client_queries(entry: TableEntry) -> dict[str, str]:
     }
     if record.old.dim != record.new.dim:  # only one of the two fits into the column
         return queries
-    said = "to say in a transaction that its vectors are of the new model (without LOCAL: in a session)"
+    said = "to say in a transaction that its vectors are of the new model (without LOCAL: in a database)"
     return {**queries, said: f"SET LOCAL limpet.writes_with = {literal(entry.state.new)}"}
 
 

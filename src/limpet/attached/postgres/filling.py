@@ -114,7 +114,7 @@ class Portions:
 
 
 def read_batch(
-    session: PostgresDatabase,
+    database: PostgresDatabase,
     entry: TableEntry,
     layout: Layout,
     side: ModelSide,
@@ -128,7 +128,7 @@ def read_batch(
     """Return rows that lack a vector, by key; within a transaction.
 
     Args:
-        session: To the database.
+        database: To the database.
         entry: The attachment as it is in this transaction.
         layout: Its layout.
         side: Of which model.
@@ -148,22 +148,22 @@ def read_batch(
     if made is not None:
         conditions.append(f"{layout.edited} <= %s")
         values.append(int(1_000_000 * made.timestamp()))
-    rows = session.rows(
+    rows = database.rows(
         f"SELECT {key_texts(record)}, {layout.stamp} FROM {layout.rows} WHERE {' AND '.join(conditions)} "
         f"ORDER BY {keys(record)} LIMIT {int(limit)}", values,
     )  # fmt: skip
     return KeyBatch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
 
 
-def last_key(session: PostgresDatabase, entry: TableEntry, layout: Layout) -> list[str] | None:
+def last_key(database: PostgresDatabase, entry: TableEntry, layout: Layout) -> list[str] | None:
     """Return the largest key of the table, None of an empty one; within a transaction."""
     largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
-    rows = session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
+    rows = database.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
     return [str(part) for part in rows[0]] if rows else None
 
 
 def write_batch(
-    session: PostgresDatabase,
+    database: PostgresDatabase,
     entry: TableEntry,
     layout: Layout,
     side: ModelSide,
@@ -173,7 +173,7 @@ def write_batch(
     """Write vectors into rows that are as they were read; within a transaction.
 
     Args:
-        session: To the database.
+        database: To the database.
         entry: The attachment as it is in this transaction.
         layout: Its layout.
         side: Of which model.
@@ -183,14 +183,16 @@ def write_batch(
     Returns:
         See `PostgresDatabase.send`: one row with how many were written, and in how many seconds.
     """
-    unnoticed(session, entry)
+    unnoticed(database, entry)
     values = [*arrays(entry.record, batch.keys), batch.stamps, list(vectors)]
     seconds = "extract(epoch FROM clock_timestamp() - statement_timestamp())::float8"  # by the clock of the server
-    return session.send(f"WITH done AS ({layout.write(side)} RETURNING 1) SELECT count(*), {seconds} FROM done", values)
+    return database.send(
+        f"WITH done AS ({layout.write(side)} RETURNING 1) SELECT count(*), {seconds} FROM done", values
+    )
 
 
 def written_keys(
-    session: PostgresDatabase,
+    database: PostgresDatabase,
     entry: TableEntry,
     layout: Layout,
     side: ModelSide,
@@ -200,7 +202,7 @@ def written_keys(
     """Return the keys of rows that hold exactly these vectors; within a transaction. See `write_batch`."""
     record = entry.record
     kind = record.new_type if side == "new" else record.table.vector.type
-    rows = session.rows(
+    rows = database.rows(
         f"SELECT {key_texts(record)} FROM {layout.rows} JOIN {given(record, ('made', 'vector'))} ON "
         f"{same_key(record, 't', 'd')} WHERE record_image_eq(ROW({layout.current(side)}), ROW(d.made::{kind}))",
         [*arrays(record, batch.keys), list(vectors)],
@@ -208,12 +210,12 @@ def written_keys(
     return {tuple(str(part) for part in row) for row in rows}
 
 
-def unnoticed(session: PostgresDatabase, entry: TableEntry) -> None:
+def unnoticed(database: PostgresDatabase, entry: TableEntry) -> None:
     """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
     record = entry.record
-    session.send("SELECT set_config('limpet.filling', 'on', true)")
+    database.send("SELECT set_config('limpet.filling', 'on', true)")
     if not record.aside and not record.fires:
-        session.send(f"SELECT set_config('session_replication_role', 'replica', true) WHERE EXISTS ({FIRING})",
+        database.send(f"SELECT set_config('session_replication_role', 'replica', true) WHERE EXISTS ({FIRING})",
                      [record.table.oid, record.table.vector.number])  # fmt: skip
 
 
@@ -231,23 +233,23 @@ class TableFacts(NamedTuple):
     seal: str
 
     @classmethod
-    def read(cls, session: PostgresDatabase, number: int) -> TableFacts:
+    def read(cls, database: PostgresDatabase, number: int) -> TableFacts:
         """Read what is so now, see `held`."""
-        with session.transaction(_LOCK_TIMEOUT):
-            entry, layout = held(session, number)
-            [(seal,)] = session.rows(f"SELECT {_seal(entry)}")
+        with database.transaction(_LOCK_TIMEOUT):
+            entry, layout = held(database, number)
+            [(seal,)] = database.rows(f"SELECT {_seal(entry)}")
         return cls(entry, layout, str(seal))
 
-    def lock(self, session: PostgresDatabase, mode: str = "ACCESS SHARE") -> None:
+    def lock(self, database: PostgresDatabase, mode: str = "ACCESS SHARE") -> None:
         """Lock the table as `held` does, without waiting for an answer; within a transaction.
 
         A table that has changed fails the transaction: the cast fails, which is how a statement can do that.
         """
         if self.entry.record.shared and mode == "ROW EXCLUSIVE":
-            TableLedger(session).hold(self.entry.id)
+            TableLedger(database).hold(self.entry.id)
         mode = "ACCESS SHARE" if self.entry.record.aside else mode
-        session.send(f"LOCK TABLE {self.layout.relation} IN {mode} MODE")
-        session.send(
+        database.send(f"LOCK TABLE {self.layout.relation} IN {mode} MODE")
+        database.send(
             f"SELECT (CASE WHEN {_seal(self.entry)} = %s THEN NULL ELSE 'changed' END)::text::uuid", [self.seal]
         )
 
@@ -262,21 +264,21 @@ def _seal(entry: TableEntry) -> str:
     )
 
 
-def forget_unseen(session: PostgresDatabase, entry: TableEntry, layout: Layout) -> int:
+def forget_unseen(database: PostgresDatabase, entry: TableEntry, layout: Layout) -> int:
     """Take the marks from rows that were changed without our triggers, and return from how many; within a transaction.
 
     Every text and vector is read. There are no more such rows if it were fewer than `FORGOTTEN`.
     """
-    unnoticed(session, entry)
+    unnoticed(database, entry)
     same = same_key(entry.record, "t", "s")
     if isinstance(layout, Aside):
-        session.rows(
+        database.rows(
             f"DELETE FROM {layout.table} AS s WHERE NOT EXISTS (SELECT FROM {layout.relation} AS t WHERE {same})"
         )
-        session.rows(f"UPDATE {layout.table} AS s {layout.forget} FROM {layout.relation} AS t WHERE {same} "
+        database.rows(f"UPDATE {layout.table} AS s {layout.forget} FROM {layout.relation} AS t WHERE {same} "
                      f"AND {layout.unseen}")  # fmt: skip
         return 0
-    return session.count(
+    return database.count(
         f"WITH s AS MATERIALIZED (SELECT {keys(entry.record)} FROM {layout.rows} WHERE {layout.unseen} "
         f"ORDER BY {keys(entry.record)} LIMIT {FORGOTTEN} FOR NO KEY UPDATE OF t) "
         f"UPDATE {layout.relation} AS t {layout.forget} FROM s WHERE {same}"
@@ -284,14 +286,14 @@ def forget_unseen(session: PostgresDatabase, entry: TableEntry, layout: Layout) 
 
 
 def forget_rows(
-    session: PostgresDatabase, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
+    database: PostgresDatabase, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
 ) -> list[str]:
     """Take the marks from those of some rows that are as they were read, and return their ids; within a transaction."""
     if isinstance(layout, Aside) or not ids:
         return []
-    unnoticed(session, entry)
+    unnoticed(database, entry)
     rows = [row for row, identifier in enumerate(batch.ids) if identifier in ids]
-    found = session.rows(
+    found = database.rows(
         f"WITH s AS MATERIALIZED (SELECT {keys(entry.record)} FROM {layout.rows} JOIN "
         f"{given(entry.record, ('stamp', 'text'))} ON {same_key(entry.record, 't', 'd')} "
         f"WHERE {layout.stamp} = d.stamp FOR NO KEY UPDATE OF t) UPDATE {layout.relation} AS t {layout.forget} FROM s "
@@ -302,12 +304,12 @@ def forget_rows(
 
 
 def put_back_batch(
-    session: PostgresDatabase, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
+    database: PostgresDatabase, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
 ) -> tuple[int, list[str]]:
     """Put kept vectors of the model that stays into the column that both models share; within a transaction.
 
     Args:
-        session: To the database.
+        database: To the database.
         entry: The attachment as it is in this transaction.
         layout: Its layout.
         limit: Into at most so many rows that nobody holds; into all when None.
@@ -318,8 +320,8 @@ def put_back_batch(
     """
     if not isinstance(layout, OneColumn):
         return 0, []
-    unnoticed(session, entry)
-    found = session.rows(layout.put_back(limit, after is not None), after or [])
+    unnoticed(database, entry)
+    found = database.rows(layout.put_back(limit, after is not None), after or [])
     return (int(found[0][0]), [str(part) for part in found[0][1:]]) if found else (0, [])
 
 
@@ -333,7 +335,7 @@ class TableFill(Fillable[KeyBatch]):
     """Rows of an attached table; several processes may fill them at once.
 
     Args:
-        session: To the database.
+        database: To the database.
         number: Of the attachment.
         side: Of which model the vectors are.
         made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
@@ -345,9 +347,15 @@ class TableFill(Fillable[KeyBatch]):
     batch = 512
 
     def __init__(
-        self, session: PostgresDatabase, number: int, side: ModelSide, made: datetime | None, options: FillOptions
+        self, database: PostgresDatabase, number: int, side: ModelSide, made: datetime | None, options: FillOptions
     ) -> None:
-        self.session, self.ledger, self.number, self.side, self.made = session, TableLedger(session), number, side, made
+        self.database, self.ledger, self.number, self.side, self.made = (
+            database,
+            TableLedger(database),
+            number,
+            side,
+            made,
+        )
         share, rate, batch = options.get("share"), options.get("rate"), options.get("batch")
         self.at_once = share is None and rate is None
         self.portions = Portions(batch or self.batch, HELD if share is None else HELD_AT_A_SHARE)
@@ -362,23 +370,23 @@ class TableFill(Fillable[KeyBatch]):
         """Check the source, count rows that lack a vector, and note the beginning; see `Fillable`."""
 
         def begin() -> None:
-            with self.session.transaction():
+            with self.database.transaction():
                 entry = self.ledger.entry(self.number, lock=True)
                 check_made(source, entry, self.side)
-                self.total = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+                self.total = lacking_rows(self.database, held(self.database, self.number)[1], self.side)
                 self.ledger.apply(entry, {"kind": "backfill", "of": self.side, "lacking": self.total})
                 self.generation = entry.state.fingerprint(self.side)
 
         self._patiently(begin)
-        self.known = self._patiently(lambda: TableFacts.read(self.session, self.number))
+        self.known = self._patiently(lambda: TableFacts.read(self.database, self.number))
 
     def begin_pass(self) -> None:
         """Go back to the first row; the last one is that of this moment."""
 
         def last() -> list[str] | None:
-            with self.session.transaction(_LOCK_TIMEOUT):
-                entry, layout = held(self.session, self.number)
-                return last_key(self.session, entry, layout)
+            with self.database.transaction(_LOCK_TIMEOUT):
+                entry, layout = held(self.database, self.number)
+                return last_key(self.database, entry, layout)
 
         self.last, self.after = self._patiently(last), None
         self.again, self.shared = self.shared, False
@@ -395,14 +403,14 @@ class TableFill(Fillable[KeyBatch]):
 
     def _next(self, limit: int) -> KeyBatch:
         entry, layout, _ = known = self._known()
-        with self.session.pipeline(), self.session.transaction(_LOCK_TIMEOUT):
-            known.lock(self.session)
+        with self.database.pipeline(), self.database.transaction(_LOCK_TIMEOUT):
+            known.lock(self.database)
             after = self.ledger.reached(self.number) if self.again else self.after
             batch = read_batch(
-                self.session, entry, layout, self.side, limit, after=after, upto=self.last, made=self.made
+                self.database, entry, layout, self.side, limit, after=after, upto=self.last, made=self.made
             )
             if self.again:  # what a server forgets when it fails is handed out again
-                self.session.send("SET LOCAL synchronous_commit = off")
+                self.database.send("SET LOCAL synchronous_commit = off")
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
         return batch
 
@@ -431,11 +439,11 @@ class TableFill(Fillable[KeyBatch]):
         entry, layout, _ = known = self._known()
         timeout = ASIDE_TIMEOUT if entry.record.aside else _LOCK_TIMEOUT
         try:
-            with self.session.pipeline():
+            with self.database.pipeline():
                 for batch, vectors in parts:
-                    with self.session.transaction(timeout) as committed:
-                        known.lock(self.session, "ROW EXCLUSIVE")
-                        rows = write_batch(self.session, entry, layout, self.side, batch, vectors)
+                    with self.database.transaction(timeout) as committed:
+                        known.lock(self.database, "ROW EXCLUSIVE")
+                        rows = write_batch(self.database, entry, layout, self.side, batch, vectors)
                     sent.append((rows, committed))
         except StoreError as error:
             self.unanswered = not isinstance(error, LastingStoreError | LockedError)
@@ -450,10 +458,10 @@ class TableFill(Fillable[KeyBatch]):
     def _count_written(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
         """Count what was committed before the connection was lost, without an answer, and take it from the list."""
         for number, (batch, vectors) in enumerate(parts):
-            with self.session.transaction(_LOCK_TIMEOUT):
+            with self.database.transaction(_LOCK_TIMEOUT):
                 entry, layout, _ = known = self._known()
-                known.lock(self.session)
-                written = written_keys(self.session, entry, layout, self.side, batch, vectors)
+                known.lock(self.database)
+                written = written_keys(self.database, entry, layout, self.side, batch, vectors)
             self.written += len(written)
             left = [row for row, key in enumerate(batch.keys) if tuple(key) not in written]
             parts[number] = batch.select(left), vectors[left]
@@ -464,8 +472,8 @@ class TableFill(Fillable[KeyBatch]):
         """Return how many rows lack a vector."""
 
         def lacking() -> int:
-            with self.session.transaction():
-                return lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+            with self.database.transaction():
+                return lacking_rows(self.database, held(self.database, self.number)[1], self.side)
 
         return self._patiently(lacking)
 
@@ -473,7 +481,7 @@ class TableFill(Fillable[KeyBatch]):
         """Note the end; see `Fillable`."""
 
         def end() -> None:
-            with self.session.transaction():
+            with self.database.transaction():
                 entry = self.ledger.entry(self.number, lock=True)
                 self.ledger.apply(entry, {"kind": "backfill", "of": self.side, "written": self.written,
                                          "lacking": lacking, "missing": len(left_out.missing), "stopped": stopped,
@@ -482,7 +490,7 @@ class TableFill(Fillable[KeyBatch]):
         self._patiently(end)
 
     def _patiently(self, call: Callable[[], Result], attempts: int = RETRIES) -> Result:
-        return self.session.patiently(lambda: self._as_known(call), attempts)
+        return self.database.patiently(lambda: self._as_known(call), attempts)
 
     def _as_known(self, call: Callable[[], Result]) -> Result:
         """Call again with what the table is now, where it was turned over or changed meanwhile."""
@@ -493,21 +501,21 @@ class TableFill(Fillable[KeyBatch]):
             except LastingStoreError:
                 if before is None:
                     raise
-                self.known = TableFacts.read(self.session, self.number)
+                self.known = TableFacts.read(self.database, self.number)
                 if self.known.seal == before.seal:
                     raise
 
     def _known(self) -> TableFacts:
-        return self.known or TableFacts.read(self.session, self.number)
+        return self.known or TableFacts.read(self.database, self.number)
 
 
-def lacking_rows(session: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
+def lacking_rows(database: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
     """Return how many rows lack a vector of a model; within a transaction."""
-    [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
+    [(count,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
     return int(count)
 
 
-def displaced_rows(session: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
+def displaced_rows(database: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
     """Return how many rows would be without a vector of a model if that one alone stayed; within a transaction."""
-    [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
+    [(count,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
     return int(count)

@@ -16,25 +16,25 @@ from limpet.engines.postgres.database import PostgresDatabase, quoted
 from limpet.errors import GalleryError, StoreError
 
 
-def recognise(session: PostgresDatabase) -> dict[int, tuple[str, ...]]:
+def recognise(database: PostgresDatabase) -> dict[int, tuple[str, ...]]:
     """Find the tables of attachments whose ledger was restored from a dump; within a transaction.
 
     Only numbers are read anew: of the table that carries the token, and of its columns by their names.
 
     Args:
-        session: To the database.
+        database: To the database.
 
     Returns:
         What was found, in words, by attachment; nothing of those that are known or remain unknown.
     """
-    found, ledger = dict[int, tuple[str, ...]](), TableLedger(session)
+    found, ledger = dict[int, tuple[str, ...]](), TableLedger(database)
     for number in [one.id for one in ledger.entries() if one.restored]:
         entry = ledger.entry(number, lock=True)
-        tables = _marked(session, entry) if entry.restored else []
+        tables = _marked(database, entry) if entry.restored else []
         if len(tables) != 1:
             continue
         ledger.renew_rights()
-        ledger.describe(number, _renumbered(session, entry, tables[0]))
+        ledger.describe(number, _renumbered(database, entry, tables[0]))
         entry = ledger.entry(number)
         relation, called = entry.record.table.identifier, f"{entry.record.table.schema}.{entry.record.table.name}"
         ledger.note(number, {"kind": "restored", "table": called})
@@ -45,10 +45,10 @@ def recognise(session: PostgresDatabase) -> dict[int, tuple[str, ...]]:
         )
         try:
             for name, _ in layout.added.values():
-                session.rows(marking(entry.record, relation, name))
-            layout_of(session, entry)
+                database.rows(marking(entry.record, relation, name))
+            layout_of(database, entry)
             for statement in function_statements(entry, layout, entry.state):
-                session.rows(statement)
+                database.rows(statement)
         except StoreError:
             raise
         except GalleryError as error:  # every step refuses such a table, and `cancel --force` has to be possible
@@ -56,13 +56,13 @@ def recognise(session: PostgresDatabase) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _marked(session: PostgresDatabase, entry: TableEntry) -> list[int]:
+def _marked(database: PostgresDatabase, entry: TableEntry) -> list[int]:
     """Return the tables whose triggers carry the token, or, without such triggers, those whose columns do.
 
     No other role can create a trigger from our functions. But the owner of a table can write any comment on its
     columns, so such a table must belong to the role that owned the attached one, or to the owner of the ledger.
     """
-    triggers = session.rows(
+    triggers = database.rows(
         "SELECT DISTINCT tgrelid FROM pg_trigger WHERE tgparentid = 0 AND tgfoid IN "
         "(to_regprocedure(%s), to_regprocedure(%s)) AND position(convert_to(%s, 'UTF8') IN tgargs) > 0",
         [f"{SCHEMA}.on_write_{entry.id}()", f"{SCHEMA}.on_move_{entry.id}()", entry.record.token],
@@ -73,25 +73,25 @@ def _marked(session: PostgresDatabase, entry: TableEntry) -> list[int]:
         "AND (pg_get_userbyid(relowner) = %s OR relowner = (SELECT nspowner FROM pg_namespace WHERE nspname = %s))"
     )
     record = entry.record
-    return [int(oid) for (oid,) in triggers or session.rows(columns, [record.token, record.table.owner, SCHEMA])]
+    return [int(oid) for (oid,) in triggers or database.rows(columns, [record.token, record.table.owner, SCHEMA])]
 
 
-def _renumbered(session: PostgresDatabase, entry: TableEntry, oid: int) -> TableRecord:
+def _renumbered(database: PostgresDatabase, entry: TableEntry, oid: int) -> TableRecord:
     """Return the record with the numbers of a table; what the table lacks has the number -1."""
     record = entry.record
-    [(schema, name, owner)] = session.rows(
+    [(schema, name, owner)] = database.rows(
         "SELECT nspname, relname, pg_get_userbyid(relowner) FROM pg_class JOIN pg_namespace "
         "ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s", [oid],
     )  # fmt: skip
     columns = {
         str(column): int(number)
-        for column, number in session.rows(
+        for column, number in database.rows(
             "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [oid]
         )
     }
     indexes = {
         str(index): int(number)
-        for index, number in session.rows(
+        for index, number in database.rows(
             "SELECT relname, pg_class.oid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s",
             [oid],
         )
@@ -111,18 +111,18 @@ def _renumbered(session: PostgresDatabase, entry: TableEntry, oid: int) -> Table
     return replace(record, table=table, **added)  # type: ignore[arg-type]
 
 
-def leftovers(session: PostgresDatabase, oid: int | None = None) -> list[str]:
+def leftovers(database: PostgresDatabase, oid: int | None = None) -> list[str]:
     """Return what was left in tables by attachments that no ledger knows, such as of a table restored by itself.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         oid: Of one table; of all if left out.
 
     Returns:
         In words, with the statement that removes it.
     """
     found = []
-    marked = session.rows(
+    marked = database.rows(
         "SELECT objoid, nspname, relname, attname, description FROM pg_description JOIN pg_attribute ON attrelid = "
         "objoid AND attnum = objsubid JOIN pg_class ON pg_class.oid = objoid JOIN pg_namespace ON pg_namespace.oid = "
         "relnamespace WHERE classoid = 'pg_class'::regclass AND starts_with(description, %s) AND NOT attisdropped "
@@ -130,7 +130,7 @@ def leftovers(session: PostgresDatabase, oid: int | None = None) -> list[str]:
         [f"{MARK} ", oid],
     )
     tokens = {
-        one.record.token for one in TableLedger(session).entries()
+        one.record.token for one in TableLedger(database).entries()
     }  # read last: of what was attached meanwhile, too
     for relation, schema, name, column, said in marked:
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
@@ -139,12 +139,12 @@ def leftovers(session: PostgresDatabase, oid: int | None = None) -> list[str]:
         added = [f"{base}_limpet_{what}" for what in ADDED]
         columns = {
             str(one): bool(marked)
-            for one, marked in session.rows(
+            for one, marked in database.rows(
                 "SELECT attname, coalesce(col_description(attrelid, attnum), '') = %s FROM pg_attribute "
                 "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [said, relation],
             )
         }  # fmt: skip
-        lacks = session.rows(
+        lacks = database.rows(
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s "
             "AND relname = ANY(%s)", [relation, [f"{base}_limpet_lacks_{side}" for side in ("old", "new")]],
         )  # fmt: skip

@@ -140,7 +140,7 @@ def translated_definition(definition: str, record: TableRecord, column: str) -> 
     return said
 
 
-def wanted(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
+def wanted(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
     """Return the indexes that are to be there, those of parents before those of their partitions.
 
     Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
@@ -166,7 +166,7 @@ def wanted(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> l
         for side in SIDES
     ]  # fmt: skip
     found: list[NewIndex] = []
-    for schema, name, parent, leaf in _relations(session, record):
+    for schema, name, parent, leaf in _relations(database, record):
         for base, what, definition in definitions:
             on = schema, name
             found.append(
@@ -200,25 +200,25 @@ def _short(name: str, most: int = 20) -> str:
     return name if len(name) <= most else f"{name[: most - 9]}_{zlib.crc32(name.encode()):08x}"
 
 
-def _relations(session: PostgresDatabase, record: TableRecord) -> list[Row]:
+def _relations(database: PostgresDatabase, record: TableRecord) -> list[Row]:
     """Return schema and name of the table and its partitions, each one's parent, and whether it has rows."""
-    return session.rows(
+    return database.rows(
         "SELECT nspname, pg_class.relname, "
         "(SELECT up.relname FROM pg_class AS up WHERE up.oid = parentrelid AND level > 0), isleaf "
         "FROM pg_partition_tree(%s::oid::regclass) JOIN pg_class ON pg_class.oid = relid "
         "JOIN pg_namespace ON pg_namespace.oid = relnamespace ORDER BY level, pg_class.relname",
         [record.table.oid],
-    ) or session.rows(
+    ) or database.rows(
         "SELECT nspname, relname, NULL, true FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
         "WHERE pg_class.oid = %s", [record.table.oid],
     )  # fmt: skip
 
 
-def build(session: PostgresDatabase, indexes: list[NewIndex], check: Callable[[], object]) -> None:
+def build(database: PostgresDatabase, indexes: list[NewIndex], check: Callable[[], object]) -> None:
     """Build indexes that are not there; what an interruption left half built is built anew.
 
     Args:
-        session: To the database.
+        database: To the database.
         indexes: Which.
         check: Called before each and after the last one; raises where the attachment is there no more.
 
@@ -227,8 +227,8 @@ def build(session: PostgresDatabase, indexes: list[NewIndex], check: Callable[[]
     """
     for one in indexes:
         check()
-        _adopt(session, one)
-        state = _state(session, one)
+        _adopt(database, one)
+        state = _state(database, one)
         if state == "building":
             raise GalleryError(
                 f"The index {one.name} is being built by somebody else.",
@@ -237,21 +237,21 @@ def build(session: PostgresDatabase, indexes: list[NewIndex], check: Callable[[]
                 intact="Nothing was changed.",
             )
         if state == "invalid" and one.leaf:
-            session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {one.identifier}")
+            database.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {one.identifier}")
         if state == "missing" or (state == "invalid" and one.leaf):
-            session.alone(one.statements()[0])
+            database.alone(one.statements()[0])
         for statement in one.attaching():
-            if not session.execute("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
-                session.alone(statement)
+            if not database.execute("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
+                database.alone(statement)
     check()
 
 
-def _adopt(session: PostgresDatabase, index: NewIndex) -> None:
+def _adopt(database: PostgresDatabase, index: NewIndex) -> None:
     """Give the index of a partition its name where PostgreSQL made it: with a partition that came after the parent's.
 
     A partition has one index under that of its parent, so one of ours that is not there is dropped.
     """
-    made = session.execute(
+    made = database.execute(
         "SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_inherits "
         "JOIN pg_index ON indexrelid = inhrelid JOIN pg_class ON pg_class.oid = inhrelid "
         "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE inhparent = to_regclass(%s) "
@@ -259,13 +259,13 @@ def _adopt(session: PostgresDatabase, index: NewIndex) -> None:
         [quoted(index.schema, index.parent), index.relation, index.identifier],
     ) if index.parent else []  # fmt: skip
     for (other,) in made:
-        session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index.identifier}")
-        session.alone(f"ALTER INDEX {other} RENAME TO {quoted(index.name)}")
+        database.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index.identifier}")
+        database.alone(f"ALTER INDEX {other} RENAME TO {quoted(index.name)}")
 
 
-def _state(session: PostgresDatabase, index: NewIndex) -> str:
+def _state(database: PostgresDatabase, index: NewIndex) -> str:
     """Return how far an index is: missing, building, invalid or built."""
-    found = session.execute(
+    found = database.execute(
         "SELECT indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = indexrelid) "
         "FROM pg_index WHERE indexrelid = to_regclass(%s)", [index.identifier],
     )  # fmt: skip
@@ -274,12 +274,12 @@ def _state(session: PostgresDatabase, index: NewIndex) -> str:
     return "built" if found[0][0] else "building" if found[0][1] else "invalid"
 
 
-def statuses(session: PostgresDatabase, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
+def statuses(database: PostgresDatabase, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
     """Return which of the indexes over new vectors are built; within a transaction.
 
     A partition that came later has an index of another name under that of its parent.
     """
-    rows = session.rows(
+    rows = database.rows(
         "SELECT name, EXISTS (SELECT FROM pg_index LEFT JOIN pg_inherits ON inhrelid = indexrelid WHERE indisvalid "
         "AND (indexrelid = to_regclass(name) OR indrelid = to_regclass(relation) AND inhparent = to_regclass(parent))) "
         "FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS one(name, relation, parent, place) "

@@ -501,31 +501,31 @@ def layout_in(entry: TableEntry, relation: str, state: AttachmentState) -> AnyLa
     return ColumnLayout(entry, relation, state.serving)
 
 
-def held(session: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
+def held(database: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
     A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
     that read the table and goes on to write it then passes us by, where else the server would end it for the circle.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         number: Of the attachment.
         mode: Of the lock, where both vectors are in one table.
     """
-    ledger = TableLedger(session)
+    ledger = TableLedger(database)
     entry = ledger.entry(number)
     if entry.record.shared and mode == "ROW EXCLUSIVE":
         ledger.hold(number)  # nobody turns it over meanwhile, and no lock of a table says so
         entry = ledger.entry(number)
     relation = relation_of(entry)
     if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
-        outlast_vacuum(session, relation, entry.record.table.oid)
-    session.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
+        outlast_vacuum(database, relation, entry.record.table.oid)
+    database.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
     entry = ledger.entry(number)
-    return entry, layout_of(session, entry)
+    return entry, layout_of(database, entry)
 
 
-def outlast_vacuum(session: PostgresDatabase, relation: str, oid: int) -> None:
+def outlast_vacuum(database: PostgresDatabase, relation: str, oid: int) -> None:
     """Let an automatic vacuum of a table give way, before others are shut out; within a transaction.
 
     It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
@@ -533,34 +533,34 @@ def outlast_vacuum(session: PostgresDatabase, relation: str, oid: int) -> None:
     else holds such a lock does not give way, and no longer wait is worth it.
 
     Args:
-        session: To the database.
+        database: To the database.
         relation: The table in SQL.
         oid: The table.
     """
-    found = session.rows(
+    found = database.rows(
         "SELECT current_setting('lock_timeout'), setting::int + 500 FROM pg_settings WHERE name = 'deadlock_timeout' "
         "AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE granted AND usesysid IS NULL "
         "AND mode = 'ShareUpdateExclusiveLock' AND (relation = %s OR relation IN "
         "(SELECT relid FROM pg_partition_tree(%s::oid::regclass))))", [oid, oid],
     )  # fmt: skip
     for before, patience in found:
-        session.rows("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
-        session.rows(f"LOCK TABLE {relation} IN SHARE UPDATE EXCLUSIVE MODE")
-        session.rows("SELECT set_config('lock_timeout', %s, true)", [before])
+        database.rows("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
+        database.rows(f"LOCK TABLE {relation} IN SHARE UPDATE EXCLUSIVE MODE")
+        database.rows("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
-def layout_of(session: PostgresDatabase, entry: TableEntry) -> AnyLayout:
+def layout_of(database: PostgresDatabase, entry: TableEntry) -> AnyLayout:
     """Return the layout of an attachment, whose table is checked to be what it was.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         entry: The attachment.
 
     Raises:
         GalleryError: The table, or a column that counts, is gone or has another name or type.
     """
     record = entry.record
-    columns = session.rows(
+    columns = database.rows(
         "SELECT attnum, attname, format_type(atttypid, atttypmod), "
         "strpos(coalesce(col_description(attrelid, attnum), ''), %s) > 0 FROM pg_attribute "
         "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.token, record.table.oid],

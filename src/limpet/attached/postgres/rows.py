@@ -51,26 +51,26 @@ class _TableRows:
     """Rows of an attached table by id, as they are at the moment.
 
     Args:
-        session: A connection of its own; several threads may ask, one after the other.
+        database: A connection of its own; several threads may ask, one after the other.
         entry: The attachment.
     """
 
     side: ModelSide | None = None
     """Of which model vectors are read; None where texts are."""
 
-    def __init__(self, session: PostgresDatabase, entry: TableEntry) -> None:
-        self._session, self._entry, self._record = session, entry, entry.record
+    def __init__(self, database: PostgresDatabase, entry: TableEntry) -> None:
+        self._database, self._entry, self._record = database, entry, entry.record
 
     def _select(self, ids: Sequence[str]) -> dict[str, Row]:
         """Return key and text of rows, or vector, by id."""
-        reach = self._session.reached
-        return self._by_id(self._session.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
+        reach = self._database.reached
+        return self._by_id(self._database.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
 
     def _rows(self, ids: Sequence[str]) -> list[Row]:
-        with self._session.transaction(_LOCK_TIMEOUT):
-            layout = held(self._session, self._entry.id)[1]
+        with self._database.transaction(_LOCK_TIMEOUT):
+            layout = held(self._database, self._entry.id)[1]
             wanted = f"vector_send({layout.current(self.side)}::vector)" if self.side else text_of(self._record)
-            return self._session.rows(
+            return self._database.rows(
                 f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
                 f"{same_key(self._record, 't', 'd')}",
                 arrays(self._record, [key_of(identifier, self._record) for identifier in ids]),

@@ -38,7 +38,7 @@ class Preparation:
     """What is known of a table before it is attached, read in one transaction.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         address: Of the table.
         old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
         new: The model that is to take over.
@@ -50,7 +50,7 @@ class Preparation:
 
     def __init__(
         self,
-        session: PostgresDatabase,
+        database: PostgresDatabase,
         address: TableAddress,
         old: UpgradeModel,
         new: UpgradeModel,
@@ -63,7 +63,7 @@ class Preparation:
         refuse(mixing is not None and index != "whole", f"--index {index} with vectors in the column of the old ones.",
                "no --index: the index that is there serves both models")  # fmt: skip
         refuse(aside and mixing is not None, "New vectors aside, and in the column of the old ones.", "one of the two")
-        left = leftovers(session, relation_named(session, address.table)[0])
+        left = leftovers(database, relation_named(database, address.table)[0])
         if left:
             raise GalleryError(
                 f"The table {left[0]}.",
@@ -71,7 +71,7 @@ class Preparation:
                 to_do="run that, then repeat.",
                 intact="Nothing was changed.",
             )
-        table = inspect(session, address)
+        table = inspect(database, address)
         if old.dim and old.dim != table.dim:
             raise ConfigError(
                 f"The vectors in {table.schema}.{table.name} have the dimension {table.dim}, those of "
@@ -79,7 +79,7 @@ class Preparation:
                 expected="the model that made the vectors which are there",
                 to_do="name that model, or another column.",
             )
-        self.session, self.table, self.aside, self.shared = session, table, aside, mixing is not None
+        self.database, self.table, self.aside, self.shared = database, table, aside, mixing is not None
         if mixing is not None:
             refuse_mixing(mixing, table, replace(old, dim=table.dim), new)
             kind = table.vector.type
@@ -88,17 +88,17 @@ class Preparation:
             # An index of the application over bits takes any dimension.
             whole = index == "whole" and any("bit_" not in one.definition for one in table.indexes)
             kind = new_type(table.kind, new.dim, indexed=whole)
-        triggers = [] if aside else firing_triggers(session, table)
+        triggers = [] if aside else firing_triggers(database, table)
         self.record = TableRecord(
             table, replace(old, dim=table.dim), new, kind, str(uuid.uuid4()), int(not aside), int(not aside),
             fires=fire_triggers, model_number=int(self.shared), index=index,
         )  # fmt: skip
-        self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
+        self.rights = rights(database, table, SCHEMA, aside=aside, shared=self.shared,
                              silent=bool(triggers) and not fire_triggers)  # fmt: skip
-        self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
+        self.refusals = hidden_rows(database, table) + ([] if aside else refusals(database, table))
         if not aside and not self.shared:
-            self.refusals += bound(session, table)
-        self.silenced, self.row_types = triggers, [] if aside else row_types(session, table)
+            self.refusals += bound(database, table)
+        self.silenced, self.row_types = triggers, [] if aside else row_types(database, table)
         self._refuse_taken_names()
 
     def _refuse_taken_names(self) -> None:
@@ -107,7 +107,7 @@ class Preparation:
         entry, own = self.entry(0), self.table.vector.name
         layouts = [layout_in(entry, "", turned(entry.state, side)) for side in SIDES]
         names = {name for one in layouts for name in (one.home, *(name for name, _ in one.added.values()))} - {own}
-        taken = self.session.rows(
+        taken = self.database.rows(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
             [self.table.oid, sorted(names)],
         )
@@ -183,7 +183,7 @@ class Preparation:
                 "that it returns has to return the added ones too, or a type of its own."
             )
         secured = "SELECT 1 FROM pg_class WHERE oid = %s AND relrowsecurity"
-        if self.aside and self.session.rows(secured, [self.table.oid]):
+        if self.aside and self.database.rows(secured, [self.table.oid]):
             notes.append("The table has row-level security, so nobody is given the right to read the new vectors: "
                          "GRANT SELECT ON the table of vectors to whom may see all of them.")  # fmt: skip
         if self.silenced:
@@ -211,7 +211,7 @@ class Preparation:
         if self.aside:
             return [
                 ("SELECT", str(role))
-                for (role,) in self.session.rows(
+                for (role,) in self.database.rows(
                     "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
                     "FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE oid = %s "
                     "AND privilege_type = 'SELECT' AND NOT relrowsecurity ORDER BY 1", [self.table.oid],
@@ -219,7 +219,7 @@ class Preparation:
             ]  # fmt: skip
         return [
             (str(privilege), str(role))
-            for privilege, role in self.session.rows(
+            for privilege, role in self.database.rows(
                 "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
                 "END || CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END "
                 "FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
@@ -247,16 +247,16 @@ def meant(entry: TableEntry, address: TableAddress) -> bool:
 
 
 def known(
-    session: PostgresDatabase, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool
+    database: PostgresDatabase, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool
 ) -> int | None:
     """Return the attachment that is there of a table, if it is of these models.
 
     Raises:
         UpgradeStateError: It is of others.
     """
-    recognise(session)
-    entries = TableLedger(session).entries()
-    oid = relation_named(session, address.table)[0] if entries else 0
+    recognise(database)
+    entries = TableLedger(database).entries()
+    oid = relation_named(database, address.table)[0] if entries else 0
     for entry in entries:
         if entry.relation == oid and meant(entry, address):
             relation_of(entry)
@@ -291,26 +291,26 @@ def plan(
 ) -> StartPlan:
     """Return what a start would do, in SQL, and the rights that it takes; nothing is changed."""
     address = read_table_address(url)
-    session = PostgresDatabase(address.database)
+    database = PostgresDatabase(address.database)
     try:
-        with session.transaction():
-            there = known(session, address, old, new, shared=mixing is not None)
+        with database.transaction():
+            there = known(database, address, old, new, shared=mixing is not None)
             if there is not None:
                 raise UpgradeStateError(
                     "The table has an upgrade already, for these models.",
                     expected="one that is not",
                     to_do="`limpet upgrade status` shows where it stands, and what comes next.",
                 )
-            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+            it = Preparation(database, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
-            entry, ledger = it.entry(1), TableLedger(session)
+            entry, ledger = it.entry(1), TableLedger(database)
             relation = it.table.identifier
             begin = [] if ledger.is_there() else [CREATE]
             steps = {"start": (*begin, *it.table_statements(entry, relation))}
             if not it.shared:
                 steps["index"] = tuple(
                     statement
-                    for one in wanted(session, entry, it.layout(entry, relation))
+                    for one in wanted(database, entry, it.layout(entry, relation))
                     for statement in one.statements()
                 )
             layout = it.layout(entry, relation)
@@ -324,4 +324,4 @@ def plan(
             steps["cancel"] = (drop_statement(entry), *cancelled.remove())
             return StartPlan(tuple(it.refusals), steps, tuple(it.rights), it.notes)
     finally:
-        session.close()
+        database.close()

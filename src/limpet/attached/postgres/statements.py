@@ -38,10 +38,10 @@ def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: M
     ]
 
 
-def left_indexes(session: PostgresDatabase, entry: TableEntry) -> list[str]:
+def left_indexes(database: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
     vector, own = entry.record.table.vector.name, entry.record.table.name
-    found = session.rows(
+    found = database.rows(
         "SELECT nspname, made.relname, home.relname FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid "
         "JOIN pg_class AS home ON home.oid = indrelid JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
         "WHERE NOT made.relispartition "
@@ -56,14 +56,14 @@ def left_indexes(session: PostgresDatabase, entry: TableEntry) -> list[str]:
     ]
 
 
-def names_to_restore(session: PostgresDatabase, entry: TableEntry) -> list[tuple[str, str]]:
+def names_to_restore(database: PostgresDatabase, entry: TableEntry) -> list[tuple[str, str]]:
     """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
     if entry.record.aside or entry.record.shared or entry.record.index == "none":
         return []
     table, found = entry.record.table, []
     for one in table.indexes:
         after, before = quoted(table.schema, added_name(one.name, "new")), quoted(table.schema, one.name)
-        parts = session.rows(
+        parts = database.rows(
             "SELECT nspname, made.relname, was.relname FROM pg_partition_tree(to_regclass(%s)) AS new "
             "JOIN pg_index AS i ON i.indexrelid = new.relid JOIN pg_class AS made ON made.oid = new.relid "
             "JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
@@ -77,12 +77,12 @@ def names_to_restore(session: PostgresDatabase, entry: TableEntry) -> list[tuple
 
 
 def inherited(
-    session: PostgresDatabase, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]
+    database: PostgresDatabase, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         entry: The attachment, which ends with the new vectors.
         relation: The table in SQL.
         names: See `names_to_restore`.
@@ -91,9 +91,9 @@ def inherited(
     if record.aside or record.shared:
         return []
     column = f"ALTER TABLE {relation} ALTER COLUMN {quoted(record.table.vector.name)} SET"
-    [(said,)] = session.rows("SELECT row_to_json(one) FROM pg_attribute AS one WHERE attrelid = %s AND attnum = %s",
+    [(said,)] = database.rows("SELECT row_to_json(one) FROM pg_attribute AS one WHERE attrelid = %s AND attnum = %s",
                              [record.table.oid, record.table.vector.number])  # fmt: skip
-    [(comment,)] = session.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
+    [(comment,)] = database.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
     statistics, compression = said["attstattarget"], said.get("attcompression")
     words = "NULL" if comment is None else literal(comment)  # in place of our mark
     made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {words}"]
@@ -102,16 +102,16 @@ def inherited(
     made += [f"{column} COMPRESSION {_COMPRESSIONS.get(compression)}"] * (compression in _COMPRESSIONS)
     for after, before in names:
         schema = after.rpartition('"."')[0] + '"'
-        [(comment,)] = session.rows("SELECT obj_description(to_regclass(%s), 'pg_class')", [f"{schema}.{before}"])
+        [(comment,)] = database.rows("SELECT obj_description(to_regclass(%s), 'pg_class')", [f"{schema}.{before}"])
         made += [f"COMMENT ON INDEX {after} IS {literal(comment)}"] * bool(comment)
     return made
 
 
-def restored_not_null(session: PostgresDatabase, entry: TableEntry, relation: str) -> str:
+def restored_not_null(database: PostgresDatabase, entry: TableEntry, relation: str) -> str:
     """Return what makes the application's constraint again, by its name where the server knows one."""
     table = entry.record.table
     column = quoted(table.vector.name)
-    [(number,)] = session.rows("SELECT current_setting('server_version_num')::int")
+    [(number,)] = database.rows("SELECT current_setting('server_version_num')::int")
     if number >= 180_000 and table.not_null != "NOT NULL":
         return f"ALTER TABLE {relation} ADD CONSTRAINT {quoted(table.not_null)} NOT NULL {column}"
     return f"ALTER TABLE {relation} ALTER COLUMN {column} SET NOT NULL"

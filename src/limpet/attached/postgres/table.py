@@ -90,11 +90,11 @@ class AttachedTable:
         return quoted(self.schema, self.name)
 
 
-def inspect(session: PostgresDatabase, address: TableAddress) -> AttachedTable:
+def inspect(database: PostgresDatabase, address: TableAddress) -> AttachedTable:
     """Read what a table is.
 
     Args:
-        session: To its database, within a transaction.
+        database: To its database, within a transaction.
         address: Of the table.
 
     Raises:
@@ -102,8 +102,8 @@ def inspect(session: PostgresDatabase, address: TableAddress) -> AttachedTable:
         DataError: Vectors of several dimensions, or ids that are not unique.
         GalleryError: A server or an extension that is too old, or a standby, which the session refuses.
     """
-    _check_server(session)
-    oid, schema, name, partitioned = relation_named(session, address.table)
+    _check_server(database)
+    oid, schema, name, partitioned = relation_named(database, address.table)
     columns = {
         str(column): (
             TableColumn(str(column), str(kind), int(number)),
@@ -112,7 +112,7 @@ def inspect(session: PostgresDatabase, address: TableAddress) -> AttachedTable:
             bool(not_null),
             digits,
         )
-        for column, kind, number, family, generated, not_null, digits in session.rows(
+        for column, kind, number, family, generated, not_null, digits in database.rows(
             "SELECT attname, format_type(atttypid, atttypmod), attnum, typname, attgenerated, attnotnull, atttypmod "
             "FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
             "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum", [oid],
@@ -137,45 +137,45 @@ def inspect(session: PostgresDatabase, address: TableAddress) -> AttachedTable:
             expected="columns that the application writes",
             to_do="name those that it is computed from: &text=COLUMN,COLUMN.",
         )
-    operators = _operators(session, oid)
+    operators = _operators(database, oid)
     key = tuple(
         replace(columns[one][0], equals=operators.get(one, "="))
-        for one in _key(session, oid, f"{schema}.{name}", address.key)
+        for one in _key(database, oid, f"{schema}.{name}", address.key)
     )
     unfit = [one for one in (schema, name, vector.name, *(column.name for column in key)) if "%" in one or '"' in one]
     if unfit:
         raise ConfigError(f"The name {unfit[0]!r} of {schema}.{name}.", expected='names without " and %',
                           to_do="give it another one.")  # fmt: skip
-    storage = session.rows(
+    storage = database.rows(
         "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
         "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
     )  # fmt: skip
     table = AttachedTable(
-        oid, schema, name, owner_of(session, oid), partitioned, key, vector, kind, digits,
+        oid, schema, name, owner_of(database, oid), partitioned, key, vector, kind, digits,
         tuple(columns[one][0] for one in address.texts),
-        _not_null(session, oid, vector) if not_null else "", _indexes(session, oid, vector),
+        _not_null(database, oid, vector) if not_null else "", _indexes(database, oid, vector),
         str(storage[0][0]) if storage else "",
     )  # fmt: skip
-    return table if digits > 0 else _measured(session, table)
+    return table if digits > 0 else _measured(database, table)
 
 
-def owner_of(session: PostgresDatabase, oid: int) -> str:
+def owner_of(database: PostgresDatabase, oid: int) -> str:
     """Return the role that owns a table."""
-    [(owner,)] = session.rows("SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %s", [oid])
+    [(owner,)] = database.rows("SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %s", [oid])
     return str(owner)
 
 
-def _check_server(session: PostgresDatabase) -> None:
-    [(number, version)] = session.rows(
+def _check_server(database: PostgresDatabase) -> None:
+    [(number, version)] = database.rows(
         "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
     )
     if number < OLDEST_SERVER * 10_000:
         raise GalleryError(f"The server is PostgreSQL {version}.", expected=f"{OLDEST_SERVER} or newer",
                            intact="Nothing was changed.")  # fmt: skip
-    check_extension(session)
+    check_extension(database)
 
 
-def relation_named(session: PostgresDatabase, table: str) -> tuple[int, str, str, bool]:
+def relation_named(database: PostgresDatabase, table: str) -> tuple[int, str, str, bool]:
     """Return oid, schema and name of a table, and whether it is partitioned.
 
     Raises:
@@ -183,7 +183,7 @@ def relation_named(session: PostgresDatabase, table: str) -> tuple[int, str, str
     """
     if not table:
         raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE")
-    found = session.rows(
+    found = database.rows(
         "SELECT pg_class.oid, nspname, relname, relkind, relispartition, relkind = 'r' AND EXISTS (SELECT FROM "
         "pg_inherits WHERE inhparent = pg_class.oid OR inhrelid = pg_class.oid), relpersistence = 't' "
         "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname || '.' || relname = %s "
@@ -192,7 +192,7 @@ def relation_named(session: PostgresDatabase, table: str) -> tuple[int, str, str
     )  # names may hold dots
     if not found:
         schemas: dict[str, list[str]] = {}
-        for schema, name in session.rows(
+        for schema, name in database.rows(
             "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
             "WHERE relkind IN ('r', 'p') AND nspname NOT IN ('pg_catalog', 'information_schema') LIMIT 1000"
         ):
@@ -214,11 +214,11 @@ def relation_named(session: PostgresDatabase, table: str) -> tuple[int, str, str
     return int(oid), str(schema), str(name), kind == "p"
 
 
-def _key(session: PostgresDatabase, oid: int, table: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _key(database: PostgresDatabase, oid: int, table: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of the primary key, or check that those that were named identify a row."""
     uniques = [
         (bool(primary), [str(one) for one in names])
-        for primary, names in session.rows(
+        for primary, names in database.rows(
             "SELECT indisprimary, array_agg(attname::text ORDER BY place) FROM pg_index, "
             "unnest(indkey[0:indnkeyatts - 1]) WITH ORDINALITY AS part(number, place), pg_attribute "
             "WHERE indrelid = %s AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL "
@@ -251,11 +251,11 @@ def _key(session: PostgresDatabase, oid: int, table: str, wanted: Sequence[str])
     return tuple(uniques[0][1])
 
 
-def _operators(session: PostgresDatabase, oid: int) -> dict[str, str]:
+def _operators(database: PostgresDatabase, oid: int) -> dict[str, str]:
     """Return by which operator the unique indexes of a table compare each of their columns, in SQL."""
     return {
         str(column): f"OPERATOR({schema}.{operator})"
-        for column, schema, operator in session.rows(
+        for column, schema, operator in database.rows(
             "SELECT attname, quote_ident(nspname), oprname FROM pg_index, "
             "unnest(indkey::int2[], indclass::oid[]) AS part(number, class) "
             "JOIN pg_opclass ON pg_opclass.oid = class JOIN pg_amop ON amopfamily = opcfamily AND amopstrategy = 3 "
@@ -267,25 +267,25 @@ def _operators(session: PostgresDatabase, oid: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _not_null(session: PostgresDatabase, oid: int, vector: TableColumn) -> str:
-    found = session.rows(
+def _not_null(database: PostgresDatabase, oid: int, vector: TableColumn) -> str:
+    found = database.rows(
         "SELECT conname FROM pg_constraint WHERE conrelid = %s AND contype = 'n' AND conkey = ARRAY[%s::int2]",
         [oid, vector.number],
     )  # of PostgreSQL 18; before, such a constraint had no name
     return str(found[0][0]) if found else "NOT NULL"
 
 
-def _indexes(session: PostgresDatabase, oid: int, vector: TableColumn) -> tuple[VectorIndex, ...]:
-    [(path,)] = session.rows("SELECT current_setting('search_path')")
-    session.rows("SELECT set_config('search_path', 'pg_catalog', true)")  # definitions then name pgvector's schema
-    found = session.rows(
+def _indexes(database: PostgresDatabase, oid: int, vector: TableColumn) -> tuple[VectorIndex, ...]:
+    [(path,)] = database.rows("SELECT current_setting('search_path')")
+    database.rows("SELECT set_config('search_path', 'pg_catalog', true)")  # definitions then name pgvector's schema
+    found = database.rows(
         "SELECT relname, pg_get_indexdef(indexrelid), indexrelid, coalesce((SELECT ' TABLESPACE ' || quote_ident("
         "spcname) FROM pg_tablespace WHERE oid = reltablespace), '') FROM pg_index "
         "JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s AND indisvalid AND EXISTS ("
         "SELECT 1 FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid "
         "AND refobjsubid = %s) ORDER BY relname", [oid, vector.number],
     )  # fmt: skip
-    session.rows("SELECT set_config('search_path', %s, true)", [path])
+    database.rows("SELECT set_config('search_path', %s, true)", [path])
     indexes = []
     for name, definition, index, place in found:
         using, where, condition = str(definition).partition(" USING ")[2].partition(" WHERE ")
@@ -293,9 +293,9 @@ def _indexes(session: PostgresDatabase, oid: int, vector: TableColumn) -> tuple[
     return tuple(indexes)
 
 
-def _measured(session: PostgresDatabase, table: AttachedTable) -> AttachedTable:
+def _measured(database: PostgresDatabase, table: AttachedTable) -> AttachedTable:
     """Return the table with the dimension of its vectors, where the column does not say it."""
-    found = session.rows(
+    found = database.rows(
         f"SELECT vector_dims({quoted(table.vector.name)}), count(*) FROM {table.identifier} "
         f"WHERE {quoted(table.vector.name)} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC LIMIT 5"
     )
@@ -311,15 +311,15 @@ def _measured(session: PostgresDatabase, table: AttachedTable) -> AttachedTable:
     return replace(table, dim=int(found[0][0]))
 
 
-def bound(session: PostgresDatabase, table: AttachedTable) -> list[str]:
+def bound(database: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place.
 
     Args:
-        session: To its database, within a transaction.
+        database: To its database, within a transaction.
         table: See `inspect`.
     """
     column, found = table.vector.name, []
-    for kind, said in session.rows(
+    for kind, said in database.rows(
         "SELECT classid::regclass::text, pg_describe_object(classid, objid, objsubid) FROM pg_depend "
         "WHERE refclassid = 'pg_class'::regclass AND refobjid = %s AND refobjsubid = %s "
         "AND classid NOT IN ('pg_class'::regclass, 'pg_constraint'::regclass) "
@@ -329,7 +329,7 @@ def bound(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     ):  # fmt: skip
         found.append(f"{said} ({str(kind).removeprefix('pg_')}) is bound to the column '{column}', and would go on "
                      "with the old vectors after a swap: drop it, and create it again after `finish`")  # fmt: skip
-    for name, said in session.rows(
+    for name, said in database.rows(
         "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
         "WHERE conrelid = %s AND contype NOT IN ('n', 'p') AND %s = ANY(conkey)", [table.oid, table.vector.number],
     ):  # fmt: skip
@@ -338,24 +338,24 @@ def bound(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     return found
 
 
-def refusals(session: PostgresDatabase, table: AttachedTable) -> list[str]:
+def refusals(database: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return what rules the table out, wherever new vectors are in it.
 
     Args:
-        session: To its database, within a transaction.
+        database: To its database, within a transaction.
         table: See `inspect`.
     """
     column, found = table.vector.name, []
-    for (said,) in session.rows(
+    for (said,) in database.rows(
         "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = %s AND adnum = %s",
         [table.oid, table.vector.number],
     ):
         found.append(f"the column '{column}' has the default {said}: drop it")
-    [(lists,)] = session.rows("SELECT current_setting('server_version_num')::int >= 150000")
+    [(lists,)] = database.rows("SELECT current_setting('server_version_num')::int >= 150000")
     listed = "AND NOT EXISTS (SELECT FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid " \
              "WHERE p.pubname = all_of_it.pubname AND prrelid = %s AND prattrs IS NOT NULL " \
              "AND %s <> ALL (prattrs::int2[]))"  # fmt: skip
-    for (name,) in session.rows(
+    for (name,) in database.rows(
         "SELECT DISTINCT pubname FROM pg_publication_tables AS all_of_it WHERE (schemaname, tablename) IN (SELECT "
         "nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s "
         f"OR pg_class.oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) {listed if lists else ''}",
@@ -364,7 +364,7 @@ def refusals(session: PostgresDatabase, table: AttachedTable) -> list[str]:
         found.append(f"the publication {name} sends the column '{column}', or all columns, to other servers, which "
                      "lack the new one: take the table out of it, or name the other columns there "
                      "(PostgreSQL 15 or later)")  # fmt: skip
-    for (name,) in session.rows(
+    for (name,) in database.rows(
         "SELECT DISTINCT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 3 = 3 "
         "AND tgtype & 20 <> 0 AND tgname::text COLLATE \"C\" > 'zz_limpet' AND tgname NOT LIKE 'zz\\_limpet\\_%%' "
         "ORDER BY 1", [table.oid],
@@ -374,19 +374,19 @@ def refusals(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     return found
 
 
-def hidden_rows(session: PostgresDatabase, table: AttachedTable) -> list[str]:
+def hidden_rows(database: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
-    if not session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
+    if not database.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
         return []
     return ["row-level security hides rows of the table from this role, which has to see all: start the upgrade as "
             "its owner (without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
 
 
-def row_types(session: PostgresDatabase, table: AttachedTable) -> list[str]:
+def row_types(database: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return functions that take or return rows of the table, whose type gets further columns."""
     return [
         str(name)
-        for (name,) in session.rows(
+        for (name,) in database.rows(
             "SELECT objid::regprocedure::text FROM pg_depend WHERE classid = 'pg_proc'::regclass "
             "AND refclassid = 'pg_type'::regclass AND refobjid IN (SELECT unnest(ARRAY[pg_type.oid, typarray]) "
             "FROM pg_type JOIN pg_class ON reltype = pg_type.oid WHERE pg_class.oid = %s) ORDER BY 1", [table.oid],
@@ -394,9 +394,9 @@ def row_types(session: PostgresDatabase, table: AttachedTable) -> list[str]:
     ]  # fmt: skip
 
 
-def firing_triggers(session: PostgresDatabase, table: AttachedTable) -> list[str]:
+def firing_triggers(database: PostgresDatabase, table: AttachedTable) -> list[str]:
     """Return the application's triggers that every update of a row fires, also one that fills a vector in."""
-    return [str(name) for (name,) in session.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
+    return [str(name) for (name,) in database.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
 
 
 FIRING = (
@@ -407,24 +407,24 @@ FIRING = (
 
 
 def rights(
-    session: PostgresDatabase, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
+    database: PostgresDatabase, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
 ) -> list[Right]:
     """Return the rights that attaching takes, no more.
 
     Args:
-        session: To the database, within a transaction.
+        database: To the database, within a transaction.
         table: See `inspect`.
         schema: Of the ledger.
         aside: Whether new vectors go to a table of their own.
         shared: Whether they go to the column of the old ones.
         silent: Whether there are triggers of the application that filling must not fire.
     """
-    [(role, database, vectors)] = session.rows(
+    [(role, here, vectors)] = database.rows(
         "SELECT quote_ident(current_user), quote_ident(current_database()), (SELECT nspname FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector')"
     )
-    there = bool(session.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]))
-    place = f"SCHEMA {quoted(schema)}" if there else f"DATABASE {database}"
+    there = bool(database.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]))
+    place = f"SCHEMA {quoted(schema)}" if there else f"DATABASE {here}"
     asked: list[tuple[str, str]] = [
         (f"GRANT CREATE ON {place} TO {role}",
          f"has_{'schema' if there else 'database'}_privilege({literal(schema) if there else 'current_database()'}, "
@@ -440,7 +440,7 @@ def rights(
             (f"GRANT TRIGGER ON {table.identifier} TO {role}", f"has_table_privilege({table.oid}::oid, 'TRIGGER')"),
         ]
     else:
-        owner = session.rows("SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s", [table.oid])
+        owner = database.rows("SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s", [table.oid])
         asked += [
             (f"GRANT {owner[0][0]} TO {role}",
              f"(SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {table.oid})"),
@@ -451,10 +451,10 @@ def rights(
              f"has_schema_privilege({literal(table.schema)}, 'CREATE')"),
         ]  # fmt: skip
     if silent:
-        modern = session.rows("SELECT current_setting('server_version_num')::int >= 150000")[0][0]
+        modern = database.rows("SELECT current_setting('server_version_num')::int >= 150000")[0][0]
         setting = "has_parameter_privilege('session_replication_role', 'SET')" if modern else "false"
         asked.append((f"GRANT SET ON PARAMETER session_replication_role TO {role}",
                       f"({setting} OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))"))  # fmt: skip
     asked = list(dict.fromkeys(asked))
-    [held] = session.rows(f"SELECT {', '.join(condition for _, condition in asked)}")
+    [held] = database.rows(f"SELECT {', '.join(condition for _, condition in asked)}")
     return [Right(f"{statement};", bool(has)) for (statement, _), has in zip(asked, held, strict=True)]

@@ -28,33 +28,33 @@ _STATEMENTS = (
 )
 
 
-def table_problems(session: PostgresDatabase, entry: TableEntry) -> list[str]:
+def table_problems(database: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return what is not as it should be, each with what to do; within a transaction."""
     try:
-        layout = layout_of(session, entry)
+        layout = layout_of(database, entry)
     except StoreError:
         raise
     except GalleryError as error:
         return [f"{error.given} {error.to_do[:1].upper()}{error.to_do[1:].removesuffix('.')}"]
-    invalid = session.rows(
+    invalid = database.rows(
         "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
         "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
     )  # fmt: skip
-    found = trigger_problems(session, entry, layout)
+    found = trigger_problems(database, entry, layout)
     found += [f"The index {name} is half built: `limpet upgrade index` builds it anew" for (name,) in invalid]
-    [(unknown,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.unknown}")
+    [(unknown,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.unknown}")
     if unknown:
-        ids = read_batch(session, entry, layout, "new", 20, condition=layout.unknown).ids
+        ids = read_batch(database, entry, layout, "new", 20, condition=layout.unknown).ids
         found.append(f"{unknown:,} rows were written without our triggers: nobody knows of which model and text their "
                      f"vectors are: {shown(ids, int(unknown))}. `limpet upgrade backfill --of new` and `--of old` make "
                      "these vectors anew")  # fmt: skip
-    return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
+    return [*found, *(_replaced_rows(database, entry) if entry.record.shared else [])]
 
 
-def trigger_problems(session: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[str]:
+def trigger_problems(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[str]:
     """Return which of our triggers are gone or switched off; within a transaction."""
     found = []
-    triggers = session.rows(
+    triggers = database.rows(
         "SELECT tgname, min(CASE tgenabled WHEN 'A' THEN 'Z' ELSE tgenabled::text END) FROM pg_trigger "
         "WHERE (tgrelid = %s OR tgrelid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) "
         "AND starts_with(tgname::text, %s) GROUP BY tgname ORDER BY tgname",
@@ -74,10 +74,10 @@ def trigger_problems(session: PostgresDatabase, entry: TableEntry, layout: AnyLa
     return found
 
 
-def _replaced_rows(session: PostgresDatabase, entry: TableEntry) -> list[str]:
+def _replaced_rows(database: PostgresDatabase, entry: TableEntry) -> list[str]:
     """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
     oid = entry.record.table.oid
-    [(dead, live)] = session.rows(
+    [(dead, live)] = database.rows(
         "SELECT coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables "
         "WHERE relid IN (SELECT %s::oid UNION SELECT relid FROM pg_partition_tree(%s::oid::regclass))", [oid, oid],
     )  # fmt: skip
@@ -90,14 +90,14 @@ def _replaced_rows(session: PostgresDatabase, entry: TableEntry) -> list[str]:
 
 
 def written_since(
-    session: PostgresDatabase, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
+    database: PostgresDatabase, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
 ) -> tuple[KeyBatch, dict[str, NDArray[np.float32]]]:
     """Return rows that the application wrote since a moment, some by chance if many, and their vectors of a model.
 
     Only vectors that are of the row's text, as far as is known; within a transaction.
     """
     record, vector = entry.record, layout.current(side)
-    rows = session.rows(
+    rows = database.rows(
         f"SELECT {key_texts(record)}, {layout.stamp}, vector_send({vector}::vector) FROM {layout.rows} "
         f"WHERE {layout.edited} > %s AND {vector} IS NOT NULL ORDER BY random() LIMIT {_SAMPLE}",
         [int(1_000_000 * since.timestamp())],
@@ -107,15 +107,15 @@ def written_since(
     return batch, dict(zip(batch.ids, decoded([row[-1] for row in rows], dim), strict=True))
 
 
-def queries_of(session: PostgresDatabase, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
+def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
     """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
 
     Args:
-        session: To the database.
+        database: To the database.
         entry: The attachment.
         watch: Seconds between two looks: only queries that are sent meanwhile are named; all when 0.
     """
-    found = session.execute(
+    found = database.execute(
         "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
     )
@@ -126,13 +126,13 @@ def queries_of(session: PostgresDatabase, entry: TableEntry, watch: float) -> tu
         )
     [(schema, all_of_it)] = found
     if not all_of_it:
-        [(role,)] = session.execute("SELECT quote_ident(current_user)")
+        [(role,)] = database.execute("SELECT quote_ident(current_user)")
         return [], f"This role sees no queries of others: GRANT pg_read_all_stats TO {role};"
     statement, name = _STATEMENTS.format(schema), entry.record.table.name.lower()
     try:
-        before = {key: calls for key, _, calls in session.execute(statement, [name])} if watch else {}
+        before = {key: calls for key, _, calls in database.execute(statement, [name])} if watch else {}
         time.sleep(watch)
-        rows = session.execute(statement, [name])
+        rows = database.execute(statement, [name])
     except StoreError as error:
         return [], f"pg_stat_statements does not answer ({error.given})"
     named = []
