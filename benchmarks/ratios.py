@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -182,14 +183,15 @@ def backfilling(engine: str) -> Callable[[Scene, int], Timed]:
     return prepare
 
 
-def upserting(engine: str) -> Callable[[Scene, int], Timed]:
-    """Upsert items one by one."""
+def upserting(engine: str, threads: int = 1) -> Callable[[Scene, int], Timed]:
+    """Upsert items one by one, in so many threads."""
 
     def prepare(scene: Scene, size: int) -> Timed:
-        gallery = scene.filled(engine, size)
-        singles = [embeddings(size)[[row]] for row in range(0, size, size // UPSERTS)][: UPSERTS + 1]
+        gallery, calls = scene.filled(engine, size), UPSERTS * threads
+        singles = [embeddings(size)[[row]] for row in range(0, size, size // calls)][: calls + 1]
         gallery.upsert(singles.pop())
-        return lambda: [gallery.upsert(one) for one in singles]
+        pool = scene.opened.enter_context(ThreadPoolExecutor(threads))
+        return lambda: list(pool.map(gallery.upsert, singles))
 
     return prepare
 
@@ -308,7 +310,8 @@ class Row:
         name: What is measured; names of rows that need a server contain "PostgreSQL".
         size: Items of the gallery.
         ours: Prepares limpet's function for so many items.
-        bare: Prepares the function that it is divided by; None for milliseconds of one of `UPSERTS` calls.
+        bare: Prepares the function that it is divided by; None for milliseconds of one of `UPSERTS` calls, each of
+            which is as many as there are threads.
         goal: At most; None where there is none.
     """
 
@@ -333,6 +336,7 @@ ROWS = (
     Row("import, PostgreSQL", 20_000, importing("postgresql"), copying, 2.0),
     Row("import, PostgreSQL", 100_000, importing("postgresql"), copying, 2.0),
     Row("upsert, Lance", 20_000, upserting("lance"), None, 12.0),
+    Row("64 upserts at a time, Lance", 20_000, upserting("lance", 64), None, 64.0),
     Row("upsert, PostgreSQL", 20_000, upserting("postgresql"), None),
     Row("upsert, memory", 20_000, upserting("memory"), None),
     Row("query, memory", 20_000, querying("memory"), numpy_query, 1.1),

@@ -6,11 +6,12 @@ into one commit each, or into searches at one pointer.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -57,9 +58,10 @@ from limpet.errors import (
 from limpet.galleries.backfill import BackfillOptions, backfill
 from limpet.galleries.backup import Backup, back_up
 from limpet.galleries.calibration import drawn_cohort
+from limpet.galleries.group_commit import GroupCommit
 from limpet.galleries.links import Bridge, Files, link_from_report
 from limpet.galleries.router import Reply, merged, remainders, route
-from limpet.galleries.rows import ItemBatch, batches, checked_columns, rows_of
+from limpet.galleries.rows import ItemBatch, batches, checked_columns, last_of, rows_of
 from limpet.galleries.state import Event, GalleryState, Generation, Link, advance
 from limpet.galleries.status import Status, status
 from limpet.galleries.vector_check import VectorCheck, check_vectors
@@ -106,12 +108,14 @@ class Gallery:
         self.store, self.timeout, self.files = store, timeout, Files(store)
         self._states: tuple[Commit | None, GalleryState] = (None, GalleryState())
         self.count_traffic = count_traffic
-        self._start_counting()
-        at_fork(self, in_child=Gallery._start_counting)
+        self._begin()
+        at_fork(self, in_child=Gallery._begin)
 
-    def _start_counting(self) -> None:
-        """Count from nothing; in a forked child, since its parent writes what it has counted."""
+    def _begin(self) -> None:
+        """Count from nothing, and wait for no thread; in a forked child, since both are its parent's."""
         self._retrieved: Counter[str] = Counter()
+        self._writer: int | None = None
+        self._group = GroupCommit(partial(self.writing, "upsert"), partial(self._write_items, "upsert"))
 
     @classmethod
     def create(
@@ -227,7 +231,11 @@ class Gallery:
     def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
         """Be the one writer, see `Store.writing`."""
         with self.store.writing(who, timeout=self.timeout if timeout is None else timeout) as pointer:
-            yield pointer
+            before, self._writer = self._writer, threading.get_ident()
+            try:
+                yield pointer
+            finally:
+                self._writer = before
 
     def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
         """Commit an event with the state it leads to, and announce what searches of that state may ask for.
@@ -262,7 +270,8 @@ class Gallery:
         """Write items whole: their metadata and vectors replace what was there.
 
         A vector that is not given is removed, since it describes what the item was before: between swap and finish,
-        give both models' vectors if both shall find the item at once.
+        give both models' vectors if both shall find the item at once. Threads of a process that wait for the writer
+        share its next commit.
 
         Args:
             *sets: Points by one or several models of this gallery, of some or all of the items.
@@ -287,22 +296,30 @@ class Gallery:
         check_given(**{f"set {number}": one for number, one in enumerate(sets, 1)})
         written = 0
         for batch in batches(self.state, sets, metadata, ROWS_AT_ONCE):
-            with self.writing(kind):
-                state = self.state  # another process may have moved it
-                rows = [rows_of(state.made_by(part.fingerprint), part) for part in batch.sets if len(part)]
-                rows += self._mapped(state, batch)
-                if kind == "add" and (known := self.store.fetch(batch.ids).ids):
-                    raise DataError(
-                        f"{len(known)} ids are in the gallery already: {shown(known)}.",
-                        expected="new ids",
-                        to_do="`upsert` replaces items.",
-                        intact="The gallery is intact.",
-                    )
-                changes = Changes(upsert=Upsert(batch.ids, batch.metadata, rows))
-                self.store.commit(changes, state.to_record(), {"kind": kind, "items": len(batch.ids)})
+            if kind == "upsert" and self._writer != threading.get_ident():
+                self._group.write(batch)
+            else:
+                self._write_items(kind, [batch])
             written = batch.done
             listener(progress)({"done": batch.done, "total": batch.total})
         return written
+
+    def _write_items(self, kind: str, some: Sequence[ItemBatch]) -> None:
+        with self.writing(kind):
+            state = self.state  # another process may have moved it
+            upserts = []
+            for batch in some:
+                rows = [rows_of(state.made_by(part.fingerprint), part) for part in batch.sets if len(part)]
+                upserts.append(Upsert(batch.ids, batch.metadata, rows + self._mapped(state, batch)))
+            upsert = last_of(upserts)
+            if kind == "add" and (known := self.store.fetch(upsert.ids).ids):
+                raise DataError(
+                    f"{len(known)} ids are in the gallery already: {shown(known)}.",
+                    expected="new ids",
+                    to_do="`upsert` replaces items.",
+                    intact="The gallery is intact.",
+                )
+            self.store.commit(Changes(upsert=upsert), state.to_record(), {"kind": kind, "items": len(upsert.ids)})
 
     def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
         """Return what adapters make of a batch, for generations of mapped vectors."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.filters import COLUMN_TYPES, Metadata, fits
-from limpet.engines.store import Rows
+from limpet.engines.store import Rows, Upsert, Vectors
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, shown, unknown_name
 from limpet.galleries.state import GalleryState, Generation
 
@@ -167,3 +167,22 @@ def _typed(name: str, value: Any, kind: str, identifier: str) -> Any:
             intact="The gallery is intact.",
         )
     return float(plain) if kind == "number" else plain
+
+
+def last_of(upserts: Sequence[Upsert]) -> Upsert:
+    """Return one upsert for several: of an item that several of them write, the last one's metadata and vectors."""
+    if len(upserts) == 1:
+        return upserts[0]
+    last = {identifier: number for number, one in enumerate(upserts) for identifier in one.ids}
+    items: dict[str, Metadata] = {}
+    parts: dict[str, list[tuple[str, Vectors]]] = {}
+    for number, one in enumerate(upserts):
+        items |= {name: values for name, values in zip(one.ids, one.metadata, strict=True) if last[name] == number}
+        for rows in one.rows:
+            own = zip(rows.ids, rows.vectors, strict=True)
+            parts.setdefault(rows.generation, []).extend(pair for pair in own if last[pair[0]] == number)
+    kept = {generation: pairs for generation, pairs in parts.items() if pairs}
+    return Upsert(
+        list(items), list(items.values()),
+        [Rows(name, [one for one, _ in pairs], np.stack([row for _, row in pairs])) for name, pairs in kept.items()],
+    )  # fmt: skip
