@@ -208,7 +208,7 @@ def attach_table(url: str, dim: int) -> Any:
     try:
         model = importlib.import_module("limpet.upgrade.model").UpgradeModel
     except ImportError:
-        model = importlib.import_module("limpet.attached.base").AttachedModel
+        model = importlib.import_module("limpet.attached.base").ModelIdentity
     return begin(place, old=model(OLD, dim), new=model(NEW, dim))
 
 
