@@ -198,7 +198,6 @@ class Registry(MutableMapping[str, Thing]):
 
 @lru_cache(maxsize=64)
 def _offered(group: str, folders: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """Return the entry points of a group that packages in these folders have, without those that stand twice."""
     return list(dict.fromkeys(_of_all_groups(folders).select(group=group)))
 
 

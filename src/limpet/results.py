@@ -1,7 +1,4 @@
-"""What all results have in common: frozen typed values, written to and read from results.json.
-
-Every kind of results is one subclass of `Results` beside what measures it, and everybody else reads its attributes.
-"""
+"""What all results have in common: frozen typed values, written to and read from results.json."""
 
 from __future__ import annotations
 

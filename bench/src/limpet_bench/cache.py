@@ -28,15 +28,10 @@ class TaskRecord(BaseModel):
     """What was recorded of a finished task.
 
     Args:
-        address: Its content address.
         kind: What kind of step it was.
-        settings: What was asked for.
         needs: Addresses of the tasks that it needed, by their role.
         code: Digest of the code that made it.
-        label: What people call it.
         work: About how much there was to do.
-        seconds: How long it took.
-        machine: Where, in words.
         values: What its step told, in words of that kind of step.
     """
 
@@ -187,14 +182,12 @@ class TaskCache:
 
 
 def _plain(value: object) -> dict[str, JsonValue]:
-    """Return what a step told as a typed value in plain ones."""
     if isinstance(value, Part):
         return value.to_dict()
     raise TypeError(f"A {type(value).__name__} is no plain value")
 
 
 def _wrong(error: Exception) -> str:
-    """Return in one line what is wrong with a file."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

@@ -65,7 +65,6 @@ class Progress(NamedTuple):
 
     Args:
         task: The task that ended; None where some were begun.
-        done: How many have ended.
         total: How many there are to run; those that need one that fails are never run.
         seconds: How long the task took.
         failure: Why it failed; None if it did not.
@@ -196,7 +195,6 @@ class _WorkerRun:
         return True
 
     def _start_ready(self, workers: ProcessPoolExecutor, processes: int) -> bool:
-        """Hand over tasks, and say whether any was."""
         chosen = ready_tasks(self.waiting, self.cache, processes - len(self.running))
         for task in chosen:
             self.running[workers.submit(run_task, task.to_run(), self.cache, self.root)] = task

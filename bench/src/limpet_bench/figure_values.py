@@ -1,9 +1,4 @@
-"""What the figures of a suite come to, as typed values: one class per kind of picture, which a leaderboard holds.
-
-Several kinds of figures may come to one kind of value: a score over a setting and one over sessions are both `Lines`.
-What a suite asks for is in `limpet_bench.figures`; reports draw a value by its class. A new kind is a class here and
-in `FigureValue`.
-"""
+"""What the figures of a suite come to, as typed values: one class per kind of picture, which a leaderboard holds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What a suite draws beside its leaderboard: one class per kind of figure, as it is written, each with its own checks.
-
-Here is only what is asked for. `limpet_bench.gathering` says which tasks a figure needs and what it comes to, by the
-class of what was asked (`needed_tasks` and `gathered`); `limpet_bench.figure_values` are the values, and
-`limpet_bench.reports.suite_figures` draws and tabulates each kind of value. A new kind is a class here, in `Figure`,
-and a function registered in each of these places; nothing else asks for the kind.
-"""
+"""What a suite draws beside its leaderboard: one class per kind of figure, each with its own checks."""
 
 from __future__ import annotations
 
@@ -106,12 +100,10 @@ class _OfRows(FigureSpec):
     rows: tuple[str, ...] = ()
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse rows that are not there."""
         super().check(name, suite)
         check_known(f"row in the figure '{name}':", self.rows, suite.rows)
 
     def labels(self, suite: Suite) -> tuple[str, ...]:
-        """Return the labels of its rows."""
         return self.rows or tuple(suite.rows)
 
 
@@ -127,12 +119,10 @@ class _OfMeasures(_OfRows):
     metric: str | None = None
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse measures and metrics that are not there."""
         super().check(name, suite)
         _check_measured(name, suite, [self.metric], self.measures)
 
     def measured(self, suite: Suite) -> tuple[str, ...]:
-        """Return its measures."""
         return self.measures or (default_measure(suite),)
 
 

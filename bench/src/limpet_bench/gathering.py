@@ -61,7 +61,6 @@ class Finished:
     """What figures are gathered from.
 
     Args:
-        suite: The suite.
         rows: Its rows as they were planned; what they need are tasks.
         runs: What each of them came to, in the same order.
         cache: Where finished tasks are: `cache.record(task)` and `cache.folder(task)`.
@@ -231,12 +230,10 @@ class _Placed(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """What a fraction is multiplied by."""
         return 100.0 if self.asked.unit == "%" else 1.0
 
 
 def _columns(spec: Table, found: Finished) -> Iterator[_Placed]:
-    """Yield the columns of every data set, then those over all of them."""
     suite, scenarios = found.suite, spec.scenarios or tuple(found.suite.conditions)
     searched = tuple(spec.data or suite.searched)
     for data in searched:
@@ -272,7 +269,6 @@ def _cell(spec: Table, found: Finished, label: str, scenario: str, column: _Plac
 
 
 def _number(known: Mapping[str, float | None], measure: str, variant: Variant) -> float | None:
-    """Return a number of a run in one metric, P metrics in a variant."""
     if measure == AVERAGE:
         return mean_of(known.get(name) for name in ("cross", "self_new"))
     scores = [score for system in SYSTEMS if (score := known.get(system)) is not None]

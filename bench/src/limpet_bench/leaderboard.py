@@ -1,8 +1,4 @@
-"""A leaderboard as a typed value: the runs of a bench as they came, and the leaderboard with the range of every number.
-
-What it holds is gathered by `limpet_bench.ranking`. Nothing is measured or ranked here, and nothing else of the bench
-is imported: reports read it too.
-"""
+"""A leaderboard as a typed value: the runs of a bench, and the range of every number."""
 
 from __future__ import annotations
 
@@ -32,9 +28,7 @@ class Facts(_Open):
 
     Args:
         images: Items that the new model was trained on.
-        classes: Their classes.
         old_images: The same of the old model; None where it was not trained here.
-        old_classes: Likewise.
     """
 
     images: PositiveInt
@@ -60,14 +54,12 @@ class Published(Exact):
 
     Args:
         data: What was searched; several test sets as "a, b and c" where a number is a mean over them.
-        scenario: Of the suite.
         label: Of the row of the suite.
         metric: The metric of the scores.
         scores: By system or, of sessions, by metric; "average" is the mean of cross and self (new). Fractions.
         deviations: Standard deviations over runs, likewise.
         variant: Of P_up and P_comp as the paper prints them.
         printed: P metrics as printed: in per cent in the sigmoid variant.
-        where: The table or section.
     """
 
     data: str
@@ -109,9 +101,6 @@ class SuiteRecord(_Open):
     """What was run.
 
     Args:
-        name: Of the suite.
-        title: Of the suite.
-        description: In words.
         metric: What ranks, several of them joined by commas.
         kind: "images", where models were trained, "features", where heads were, over frozen models, or "sessions".
         published: What papers print of its rows.
@@ -132,8 +121,6 @@ class Varied(Exact):
 
     Args:
         row: The label of that row.
-        setting: By dotted name.
-        value: Of the setting.
     """
 
     row: Name
@@ -156,7 +143,6 @@ class _OneRun(_Open):
 
     @property
     def p_metrics(self) -> dict[str, float | None]:
-        """The three of them by name."""
         return {"p_up": self.p_up, "p_comp": self.p_comp, "p_score": self.p_score}
 
 
@@ -166,25 +152,17 @@ class Run(_OneRun):
     Args:
         data: What was searched: the name of the data set, or of a test set.
         trained_on: Name of the data set that models were trained on; None where that is what was searched.
-        scenario: Who saw what.
-        method: The method.
         label: What is ranked: a method with its options.
         seed: The seed.
-        p_up: Raw.
-        p_comp: Raw.
-        p_score: Of the sigmoid variant.
-        options: Options of the method.
         changes: Settings that were chosen for it, by dotted name.
         settings: What is its own beside the options, by dotted name.
         varied: What it varies, if it is a variant of another row.
-        metric: What ranks it.
         scores: By system or measure, in that metric; None where it failed.
         measured: By metric, what is known of each: all systems and P metrics, or the learner of sessions.
         after_sessions: By metric, its value after every session.
         verdict: What its evaluation says; None where nothing could be judged.
         worse: Further metrics that are clearly worse; None where that was not asked.
         first_hits: How first hits fare; None where no single answer is right or wrong.
-        seconds: How long it took.
         images_per_second: How fast it was trained.
         waiting: The share of training spent waiting for data.
         failure: Why it has no scores.
@@ -243,8 +221,6 @@ class BenchRuns(_Open):
     """What a bench ran, before anything is ranked.
 
     Args:
-        suite: What was run.
-        machine: Where, in words.
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
         tuning: The trials that chose options, with names of the bench's choice.
@@ -288,7 +264,6 @@ class InCell(Exact):
     Args:
         rank: 1 is best; None where the cell, or the label, is not ranked.
         complete: Whether it has the number that ranks for every seed.
-        failed: So many runs failed.
         missing: So many were not made.
         means: By measure, over the seeds that have it.
     """
@@ -304,8 +279,6 @@ class LeaderboardCell(Exact):
     """One data set in one scenario.
 
     Args:
-        data: What was searched.
-        scenario: Who saw what.
         seeds: Those that any label was run with.
         ranked: Whether any label is complete.
         references: Scores of the models that are given, where all labels face the same.
@@ -324,20 +297,16 @@ class Entry(Exact):
     """A label.
 
     Args:
-        label: Its name.
         method: The method that it stands for.
         options: Options of its first run.
         reference: What it is where it is shown and not ranked; else None.
         rank: The average; None where it is not ranked.
         means: By measure, over the cells where that is defined; None where it is not complete there.
         front: Whether no other beats it in both P_comp and P_up.
-        runs: So many were made.
         failed: So many of them failed.
         missing: So many were not made.
         compatible: So many were judged compatible.
         mixed: So many gained by the metric that decides and were clearly worse by another.
-        judged: So many were judged.
-        seconds: Of all runs.
         best: In so many cells none was better.
     """
 
@@ -395,15 +364,11 @@ class Standings(Exact):
     """Means, ranks and what they tell apart.
 
     Args:
-        ranked_by: The score that ranks.
         lower_is_better: Scores of which less is better.
-        measures: All that runs have.
-        labels: Best first.
         cells: Every data set in every scenario.
         references: Means over cells of the models that are given, each where all cells have it.
         front: None where no label has both P_comp and P_up.
         friedman: None where ranks cannot be tested.
-        nemenyi: Likewise.
         untested: What there are too few of for a test; None where there is one.
     """
 
@@ -439,14 +404,9 @@ class Leaderboard(Results):
     """What a bench comes to.
 
     Args:
-        suite: What was run.
-        machine: Where, in words.
-        command: What was typed.
-        wall_seconds: How long it took.
         tuning: The trials that chose options, with names of the bench's choice.
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
-        board: What they come to.
         figures: What the suite asks for beside the leaderboard, by name.
         figure_notes: Why a figure, or a part of it, is not drawn, by its name.
     """

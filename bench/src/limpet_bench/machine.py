@@ -12,12 +12,7 @@ import limpet
 
 @cache
 def machine(*packages: str, shared: bool = False) -> str:
-    """Return processor, cores, accelerators, system and versions in one line, as a page about results states them.
-
-    Args:
-        packages: Further installed packages whose versions matter.
-        shared: Say that other work runs on the same cores.
-    """
+    """Return processor, cores, accelerators, system and versions in one line, as a page about results states them."""
     import numpy as np
     import torch
 

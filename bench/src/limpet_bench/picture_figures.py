@@ -83,7 +83,6 @@ def _arrival_tasks(spec: ClassDistribution, suite: Suite, rows: Sequence[Row]) -
 
 
 def _by_place(spec: FigureSpec, labels: Sequence[str], suite: Suite, rows: Sequence[Row]) -> dict[Place, list[Row]]:
-    """Return the rows of the first seed by place, in the order of the labels."""
     found = {(row.data, row.scenario, row.label): row for row in rows if row.seed == suite.seeds[0]}
     places = {
         place: [found[*place, label] for label in labels if (*place, label) in found] for place in spec.places(suite)
@@ -103,7 +102,6 @@ def _shown(spec: Embedding | Histogram, suite: Suite, rows: Sequence[Row]) -> di
 
 
 def _of_upgrade(kind: str, asked: Mapping[str, Any], part: str, rows: Sequence[Row]) -> Task:
-    """Return the task of a picture of old and new models of one upgrade, the first row's old model for all."""
     labels, first = [row.label for row in rows], rows[0].score
     settings = {**asked, "labels": labels, "part": part}
     needs = {f"model {number}": row.score.needs["model"] for number, row in enumerate(rows)}
@@ -161,7 +159,6 @@ def _why_not(spec: FigureSpec, name: str, found: Finished) -> str | None:
 
 
 def _values(spec: FigureSpec, found: Finished) -> Iterator[tuple[str, Any]]:
-    """Yield what finished tasks came to, with the words of their places."""
     tasks = picture_tasks(spec, found.suite, found.rows)
     for place, words in place_names(list(tasks)).items():
         record = found.cache.record(tasks[place])

@@ -14,7 +14,6 @@ class Place(NamedTuple):
     """Where a task is run.
 
     Args:
-        folder: Its own folder.
         needs: The folders of the tasks it needs, by role.
         root: Folder that holds the folders of the named data sets.
         device: Where models are trained and used, such as "cpu" or "cuda:0".

@@ -299,7 +299,6 @@ def _cell(runs: Runs, place: Place, ranks: Mapping[str, float], ranked_by: str) 
 
 
 def _given(runs: Runs) -> dict[str, float | None]:
-    """Return the means over cells of the models that are given, each where all cells have it."""
     found: dict[str, float | None] = {}
     for name in REFERENCES:
         means = [_given_in(runs, place)[name] for place in runs.cells]

@@ -40,10 +40,7 @@ class Trial(NamedTuple):
     """One way to set a row, and how it did on validation data, averaged over seeds.
 
     Args:
-        place: Whose row it is.
-        changes: What is tried.
         p_comp: Raw P_comp; None where it is not defined.
-        p_up: Raw P_up, likewise.
         failure: Why it came to nothing.
         chosen: Whether the row is set so.
         recall: Of learners in sessions, who have no P: recall@1 of the validation queries, averaged over sessions.
@@ -233,7 +230,6 @@ def own_tasks(row: Row) -> list[Task]:
 
 
 def _speed(values: Settings) -> dict[str, float]:
-    """Return how fast a model was trained, where its task says so."""
     seen, seconds = values.get("seen"), values.get("seconds")
     if not seen or not seconds:
         return {}
@@ -241,7 +237,6 @@ def _speed(values: Settings) -> dict[str, float]:
 
 
 def _cost(values: Settings) -> dict[str, Any]:
-    """Return what a row needs of gallery, pairs and labels, where its task says so."""
     return {name: values[name] for name in ("gallery", "pairs", "labels")} if "gallery" in values else {}
 
 
@@ -313,10 +308,7 @@ class Bench:
     """Where and how suites are run.
 
     Args:
-        cache: Finished tasks.
         root: Folder that holds the folders of the named data sets.
-        processes: Tasks at once.
-        devices: Where models are trained.
         watch: Told when tasks are begun, and after every task.
         api: How models behind an API are asked; as usual, without a cache, when None.
     """
@@ -397,7 +389,6 @@ class Estimate:
 
     Args:
         unfinished: Tasks that are not finished, in order.
-        finished: How many are.
         seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
         unknown: How many of them nothing is known about.
         trials: What a trial tries, by the addresses of the tasks that are made for it alone.

@@ -75,9 +75,6 @@ def starting_model(settings: Mapping[str, object]) -> Release | None:
 def proven_model(asked: Mapping[str, str]) -> Release:
     """Open the model of that name and fingerprint.
 
-    Args:
-        asked: "model" and "fingerprint".
-
     Raises:
         ConfigError: It is gone, or another one than when the task was made.
     """
@@ -98,15 +95,7 @@ def experiment_on(
     machine: Machine | None = None,
     start: Release | None = None,
 ) -> Experiment:
-    """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
-
-    Args:
-        values: As `Experiment.from_settings` takes them.
-        device: The device.
-        root: Folder of the data; published weights are in ``weights`` there.
-        machine: Settings of the recipe that change no result, see `of_machine`.
-        start: See `experiment_of`.
-    """
+    """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0"."""
     found = experiment_of(values, start)
     recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
     weights = None if found.weights is None else weights_folder(str(found.weights), root)

@@ -75,7 +75,6 @@ class Searched(NamedTuple):
     """What one part of a set of images is, known without its pixels.
 
     Args:
-        digests: Of queries and gallery.
         images: How many there are to embed.
         leave_one_out: Whether they are the same images, and every query ignores itself.
         labelled: Whether labels say who answers what.
@@ -133,7 +132,6 @@ def protocol_digest(protocol: Protocol) -> str:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Add a value, and what it holds, to a digest."""
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -270,7 +268,6 @@ class Items:
 
     Args:
         train: What they are trained on; it may have fewer classes than the others.
-        query: What searches.
         gallery: What is searched; the query itself where every item searches the others.
         unlabelled: Further items to train on, of other classes, whose class nobody is told; None without.
     """

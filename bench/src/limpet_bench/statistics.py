@@ -67,10 +67,6 @@ def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
 def seed_means(rows: Sequence[Run], measure: str) -> dict[Key, SeedMean | None]:
     """Return mean and deviation over seeds of every (data, scenario, label), in the order of the rows.
 
-    Args:
-        rows: The runs.
-        measure: Which number; see `Run.number`.
-
     Raises:
         DataError: Two runs are of the same data, scenario, label and seed.
     """
@@ -178,7 +174,6 @@ def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> 
 
 
 def _chi_square(average: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
-    """Return Friedman's statistic of average ranks (..., k)."""
     labels = average.shape[-1]
     spread: NDArray[np.float64] = ((average - (labels + 1) / 2) ** 2).sum(axis=-1)  # the bracket, without cancellation
     statistic: NDArray[np.float64] = 12 * cells / (labels * (labels + 1)) * spread
@@ -186,7 +181,6 @@ def _chi_square(average: NDArray[np.float64], cells: int) -> NDArray[np.float64]
 
 
 def _share_as_large(ranks: NDArray[np.float64], least: float, resamples: int, seed: int) -> float:
-    """Return the share of shuffles within cells whose statistic is at least this large."""
     generator = np.random.default_rng(seed)
     count = 0
     for start in range(0, resamples, step := max(1, _AT_ONCE // ranks.size)):

@@ -111,13 +111,7 @@ def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
 
 
 def released(place: Place, role: str, within: str = "release") -> Release:
-    """Return the release that a task trained.
-
-    Args:
-        place: Of the task that asks.
-        role: Of the one that trained it.
-        within: Its folder, in that of this one.
-    """
+    """Return the release that a task trained."""
     folder = place.needs[role] / within
     return open_release(folder, place.started_from.get(role) if needs_module(folder) else None)
 
@@ -461,12 +455,7 @@ MOST = 50_000
 
 
 class Items:
-    """The items of a picture of an upgrade, as its models embed them: a gallery, or the images of training.
-
-    Args:
-        settings: Those of the task.
-        place: Where it is run.
-    """
+    """The items of a picture of an upgrade, as its models embed them: a gallery, or the images of training."""
 
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place

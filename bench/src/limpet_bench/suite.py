@@ -108,12 +108,6 @@ class Training:
     ) -> Training:
         """Return the training with other settings.
 
-        Args:
-            model: Those of the network.
-            recipe: Those of the recipe.
-            geometry: Those of the space.
-            others: Any of the other fields, replaced as a whole.
-
         >>> Training().but(model={"dim": 64}, head="arcface").model.dim
         64
         """
@@ -501,7 +495,6 @@ def check_suite(suite: Suite) -> None:
 
 
 def _check_mapping(suite: Suite, run: Run) -> None:
-    """Refuse methods and adapters that are unknown, or have options that none of them reads."""
     if run.adapter is None:
         build_method(run.method, run.options)
         return
@@ -580,7 +573,6 @@ def _check_images(suite: Suite) -> None:
 
 
 def _check_link(run: Run) -> None:
-    """Refuse links of a chain that do not fit together."""
     refuse(
         run.gallery is None and run.baseline != "own",
         f"'{run.label}' has the baseline '{run.baseline}', and its gallery is that of the old model.",
@@ -653,7 +645,6 @@ def _check_sessions(suite: Suite) -> None:
 
 
 def _refuse_of_runs(suite: Suite, *names: str) -> None:
-    """Refuse settings of runs that the track does not read."""
     for run in suite.runs:
         for name in names:
             refuse(
@@ -664,7 +655,6 @@ def _refuse_of_runs(suite: Suite, *names: str) -> None:
 
 
 def _refuse_of_suite(suite: Suite, *names: str) -> None:
-    """Refuse settings of the suite that the track does not read."""
     usual = Suite(runs=())
     for name in names:
         given = getattr(suite, name) != getattr(usual, name)

@@ -170,13 +170,10 @@ class Search:
     Args:
         source: "name" and "options" of the data set.
         part: The evaluation or the validation images.
-        digests: Of queries and gallery.
         images: How many there are to embed.
         form: "points", or "features" where the protocol pools them.
         flip: Whether the features of the mirrored image are added.
         protocol: "name", "options", "ground_truth" and "digest" of the protocol, and whether it leaves one out.
-        metrics: What is measured.
-        gate_metric: What ranks.
     """
 
     source: Values
@@ -250,13 +247,11 @@ class Row:
 
     Args:
         data: What was searched: the name of the data set, or of a test set.
-        scenario: Name of the scenario.
         label: What the leaderboard calls it.
         seed: The seed.
         score: The task that scores it.
         changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.
         trained_on: Name of the data set that models were trained on.
-        metric: What ranks it.
         settings: What is its own beside the options of its method, by dotted name.
         varied: What it varies, if it is a variant of another row.
         further: Further tasks that measure it, whose records have "scores" by metric and system.
@@ -285,7 +280,6 @@ class Planner:
     """Makes rows of a suite.
 
     Args:
-        suite: The suite.
         root: Folder that holds the folders of the named data sets.
         part: What is searched: the evaluation or the validation images.
         chosen: Settings that were chosen, by the place of a run.
@@ -333,7 +327,6 @@ class Planner:
 
     @cached_property
     def _image_models(self) -> Mapping[str, Release]:
-        """The frozen models of images, opened once."""
         return {model: open_release(model) for model in self._frozen}
 
     def _images(self, run: Run, seed: int) -> Iterator[Scored]:
@@ -360,7 +353,6 @@ class Planner:
             yield Scored(name, search.gate_metric, task, further)
 
     def _classified(self, run: Run, seed: int, name: str, search: Search, models: Mapping[str, Model]) -> Task:
-        """Return the task that measures how well the classifiers of models name the classes of what is searched."""
         refuse_unknown_classes(name, search.source, self._source(run), self.root)
         features = dataclasses.replace(search, form="features", flip=False)
         needs = {role: features.embedded(model.task) for role, model in models.items() if role != "searched"}
@@ -377,7 +369,6 @@ class Planner:
         return self._model(run, seed, "independent", run.reference.values(), rows, None)
 
     def _new(self, run: Run, seed: int) -> Model:
-        """Return the new model of a run, the successor of the old one or of the predecessor's new model."""
         predecessor = None
         if build_method(run.method, run.options).needs_old:
             before = run.predecessor
@@ -457,7 +448,6 @@ class Planner:
         return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
     def _items(self, run: Run, seed: int) -> Values:
-        """Return which texts or images of a data set a head is trained on, and searched with."""
         _ = self._frozen  # refused before texts are read
         data, part = run.data, run.data.validation if self.part == VALIDATION else {}
         options = {**data.options, **run.scenario.options, **part}
@@ -482,7 +472,6 @@ class Planner:
         return {"old": run.frozen.old, "new": run.frozen.new}
 
     def _frozen_tasks(self, run: Run, seed: int) -> dict[str, Task]:
-        """Return what the frozen models of a run embed, old and new."""
         source, name = self._items(run, seed), f"{run.data.name}, {run.scenario.name}, seed {seed}"
         return {side: self._embedded(source, model, name) for side, model in self._models_of(run).items()}
 

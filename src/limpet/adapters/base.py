@@ -43,8 +43,6 @@ class Fitted:
     Args:
         source: Fingerprint of the model whose embeddings are mapped.
         target: Fingerprint of the model whose space they are mapped into.
-        source_space: Where they come from.
-        target_space: Where they arrive.
         pairs: How many items it was fitted on.
         state: The arrays that make up the map, by name.
         trained_on: The items it was fitted on; None where that is not known.
@@ -225,7 +223,6 @@ class Adapter(OnHub):
         return self
 
     def _sides(self, first: object, second: object, old: object, new: object) -> tuple[EmbeddingSet, EmbeddingSet]:
-        """Return what was given to `fit` as the sets of the old and the new model."""
         by_name = first is None and second is None
         given = (old, new) if by_name else (first, second)
         if any(side is None for side in given) or (not by_name and (old is not None or new is not None)):
@@ -410,7 +407,6 @@ def _kind(side: object) -> str:
 
 
 def _floating(values: object, what: str) -> NDArray[Any]:
-    """Return an array of floating numbers, or refuse what is none."""
     if isinstance(values, EmbeddingSet):
         raise DataError(f"{what} is a set of embeddings.", expected="an array", to_do="call apply(embeddings).")
     found = array_of(values, what)
@@ -434,7 +430,6 @@ def _rows(values: object, what: str) -> NDArray[np.float32]:
 
 
 def _set_of(rows: NDArray[np.float32], fingerprint: str) -> EmbeddingSet:
-    """Return rows as a set whose ids are in order of the rows."""
     width = len(str(len(rows)))
     ids = StringArray.of(f"row {row:0{width}}" for row in range(len(rows)))
     return EmbeddingSet(ids=ids, vectors=rows, fingerprint=fingerprint, space=Hypersphere(rows.shape[1]))

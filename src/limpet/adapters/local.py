@@ -180,7 +180,6 @@ def _prior(whole: Moments, penalty: float) -> Floats:
 
 
 def _change(cluster: Moments, common: Floats, prior: Floats) -> Floats:
-    """Return what a cluster's map adds to the common one."""
     change = np.linalg.solve(cluster.inputs + prior, cluster.products - cluster.inputs @ common)
     return np.asarray(change, np.float64)
 

@@ -45,7 +45,6 @@ class SideReport:
     """What one model contributes to the pairs.
 
     Args:
-        dim: Dimension of its vectors.
         unpaired: How many of its items the other model did not embed.
         unpaired_ids: The first three of them, in order of the set.
         repeated: How many paired vectors equal one before them, under another id.
@@ -94,7 +93,6 @@ class PairReport:
         pairs: Items that both models embedded.
         old: What is odd about the old model's side.
         new: The same of the new one's.
-        direction: Which side is mapped.
     """
 
     pairs: int
@@ -226,7 +224,6 @@ class SuspectPairs:
     Args:
         share: The estimate, in [0, 1].
         low: Lower end of its 95 % interval, from the number of pairs alone: it knows nothing of the bias.
-        high: Upper end.
         tested: How many pairs it rests on.
     """
 

@@ -286,10 +286,6 @@ def pack_score_map(score_map: ScoreMap) -> bytes:
 def unpack_score_map(content: bytes, where: str) -> ScoreMap:
     """Return the score map that `pack_score_map` packed, or that a file holds.
 
-    Args:
-        content: The value.
-        where: Where it was found, for messages.
-
     Raises:
         DataError: It is none.
     """

@@ -58,7 +58,6 @@ class AdapterRecord(BaseModel):
         source: Fingerprint of the model whose embeddings it maps.
         target: Fingerprint of the model whose space it maps into.
         source_space: Where they come from, with its dimension.
-        target_space: Where they arrive.
         pairs: How many items it was fitted on.
         fingerprint: Identity of the map, over all of the above but the pairs, and over all arrays.
         trained_on: sha256 of the record of these items, in ``trained-on.safetensors``; None where that is not known.
@@ -242,10 +241,6 @@ def pack_adapter(adapter: Adapter) -> bytes:
 def unpack_adapter(content: bytes, where: str) -> Adapter:
     """Return the adapter that `pack_adapter` packed, and prove that it is what its fingerprint says.
 
-    Args:
-        content: The value.
-        where: Where it was found, for messages.
-
     Raises:
         ReleaseError: It is no packed adapter, or was altered.
     """
@@ -264,7 +259,6 @@ def unpack_adapter(content: bytes, where: str) -> Adapter:
 
 
 def _with_items(adapter: Adapter, record: AdapterRecord, read: Callable[[], TrainedOn], where: str) -> Adapter:
-    """Return the adapter with the items that it was fitted on, which must be those of its record."""
     if record.trained_on is None:
         return adapter
     try:

@@ -38,12 +38,7 @@ NUMBER = np.dtype(np.float32).itemsize
 
 @dataclass(frozen=True)
 class Right:
-    """A right that a start takes.
-
-    Args:
-        statement: What gives it.
-        held: Whether it is there.
-    """
+    """A right that a start takes."""
 
     statement: str
     held: bool
@@ -57,7 +52,6 @@ class StartPlan:
         refusals: What rules the index out, in words; empty where nothing does.
         steps: What every step would do, in SQL or in words.
         rights: What the start takes, no more, and which of it is there.
-        notes: What to know before.
     """
 
     refusals: tuple[str, ...]

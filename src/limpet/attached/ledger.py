@@ -33,10 +33,7 @@ class AttachmentEntry(Generic[AttachmentRecord]):
     """An attachment as the ledger has it.
 
     Args:
-        id: Its number.
         record: What it is made of.
-        state: Where it stands.
-        started: When it began.
     """
 
     id: int
@@ -46,11 +43,7 @@ class AttachmentEntry(Generic[AttachmentRecord]):
 
 
 class AttachmentLedger(Generic[AttachmentRecord]):
-    """The part of a ledger that does not depend on what is attached; every call belongs into a transaction.
-
-    Args:
-        database: Which keeps it.
-    """
+    """The part of a ledger that does not depend on what is attached; every call belongs into a transaction."""
 
     records: TypeAdapter[AttachmentRecord]
     """Reads records."""
@@ -62,13 +55,7 @@ class AttachmentLedger(Generic[AttachmentRecord]):
 
     @staticmethod
     def statements(dialect: Dialect, prefix: str, further: str = "") -> list[str]:
-        """Return what makes an empty ledger.
-
-        Args:
-            dialect: Of the database.
-            prefix: Of the names of tables.
-            further: Columns of the table of attachments besides those of every ledger, after a comma.
-        """
+        """Return what makes an empty ledger."""
         return [
             *(f"CREATE TABLE {prefix}{table.format(dialect, further)}" for table in _TABLES),
             f"INSERT INTO {prefix}format VALUES ({FORMAT_VERSION})",
@@ -76,9 +63,6 @@ class AttachmentLedger(Generic[AttachmentRecord]):
 
     def check_format(self, where: str) -> None:
         """Refuse a ledger that another version of limpet wrote.
-
-        Args:
-            where: The ledger, in words that begin a sentence.
 
         Raises:
             GalleryError: It has another format version.
@@ -106,13 +90,7 @@ class AttachmentLedger(Generic[AttachmentRecord]):
             )  # fmt: skip
 
     def add(self, record: AttachmentRecord, event: AttachmentEvent, **further: tuple[str, Any]) -> int:
-        """Add an attachment, and return its number; `lock` comes first.
-
-        Args:
-            record: What it is made of.
-            event: That begins it.
-            **further: By column, an expression with one ``?`` and the value for it.
-        """
+        """Add an attachment, and return its number; `lock` comes first."""
         state = advance(AttachmentState(), event)
         columns = {"record": ("?", written(record)), "state": ("?", written(state)), **further}
         self.database.execute(

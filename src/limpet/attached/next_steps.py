@@ -43,7 +43,6 @@ class _Steps:
     """The steps, each in the words that it takes.
 
     Args:
-        found: Where the attachment stands.
         state: The same, as its ledger has it.
     """
 
@@ -54,7 +53,6 @@ class _Steps:
         self.one_dim = found.old.dim == found.new.dim
 
     def _allowed(self, side: ModelSide) -> tuple[str, ...]:
-        """Return words that allow items to lack a vector which nothing can be made for."""
         left = self.found.lacking[side] - self.lacking[side]
         return ("--allow-missing", str(left)) if left else ()
 
@@ -75,29 +73,24 @@ class _Steps:
         return f" ({needed} stands for the text model {model.fingerprint})", ("--model", needed)
 
     def fresh(self, side: ModelSide) -> tuple[str, ...]:
-        """Return words that name what makes vectors of items that were written a moment ago, if that is known."""
         words = self._source(side)[1]
         return () if _stored(words) or words[-1] in _NEEDED.values() else words
 
     def filling(self, side: ModelSide) -> NextStep:
-        """Return the backfill of a model's vectors."""
         what, words = self._source(side)
         purpose = "backfill" if side == "new" else "backfill old vectors before a rollback"
         return NextStep(f"{purpose}{what}", ("backfill", *(("--of", "old") if side == "old" else ()), *words))
 
     def fill(self, side: ModelSide) -> list[NextStep]:
-        """Return the same where a vector is lacking."""
         return [self.filling(side)] * bool(self.lacking[side])
 
     @property
     def swap(self) -> NextStep:
-        """The swap."""
         purpose = "query and write with the new model" if self.state.shared else "activate the new model"
         late = () if self.state.shared else self.fresh("new")  # in a shared column a backfill brings them
         return NextStep(purpose, ("swap", *late, *self._turning("new")))
 
     def back(self) -> list[NextStep]:
-        """Return the rollback, as it stands and with what makes old vectors."""
         (what, words), turning = self._source("old"), self._turning("old")
         plain = [NextStep("reactivate the old model", ("rollback", *turning))] * (
             self.state.shared or not self.lacking["old"]
@@ -112,12 +105,10 @@ class _Steps:
         return [step] * (self.state.writes == "old" and not behind)
 
     def finish(self) -> list[NextStep]:
-        """Return the end with new vectors, where that is possible."""
         step = NextStep("end the upgrade with the new model", ("finish", *self._allowed("new")))
         return [step] * (self.state.writes == "new" and not self.lacking["new"])
 
     def cancel(self) -> list[NextStep]:
-        """Return the end with old vectors, or what has to come before it."""
         if self.state.writes == "new":
             again = f"declare that the application writes with {self.found.old.fingerprint} again"
             return [NextStep(again, ("writes", "--of", "old"))]

@@ -43,10 +43,6 @@ def open_upgrade(url: str) -> GalleryUpgrade | Attachment:
 def upgrade_journal(url: str, last: int | None = None) -> Sequence[Mapping[str, object]]:
     """Return what was done in the upgrade of a live index, or in the last one that ended, the last event last.
 
-    Args:
-        url: Of the index.
-        last: Of how many events at most; of all when left out.
-
     Raises:
         GalleryError: There is no gallery, or no upgrade was ever started.
     """

@@ -23,11 +23,7 @@ _OLD = "declared:old"  # the model of existing vectors, which has no name before
 
 
 class SampledVectors:
-    """Vectors of a sample: a `VectorSource`.
-
-    Args:
-        vectors: Of the sample.
-    """
+    """Vectors of a sample: a `VectorSource`."""
 
     def __init__(self, vectors: EmbeddingSet) -> None:
         self.vectors, self.fingerprint = vectors, vectors.fingerprint

@@ -29,11 +29,9 @@ class _Recognised:
 
     @property
     def space(self) -> Space:
-        """What the vectors are points of."""
         return self.source.space
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return points of those of the ids that the source has."""
         return replace(self.source.embed(ids), fingerprint=self.fingerprint)
 
 
@@ -45,10 +43,6 @@ def cosine(one: NDArray[np.float32], another: NDArray[np.float32]) -> float:
 
 def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:
     """Return a source as one of the old model, if it makes the vectors again that are there.
-
-    Args:
-        source: Of a model that has another fingerprint than the old one, which people named.
-        attachment: To the items.
 
     Raises:
         DataError: It makes others, or there are none to compare with.

@@ -11,13 +11,7 @@ _ROWS = 8192
 
 
 def sample_copy(rows: Source, stored: VectorSource, note: str) -> Gallery:
-    """Return a gallery in memory with the vectors of rows, and what else these hold.
-
-    Args:
-        rows: Which ones.
-        stored: Their vectors.
-        note: What people call the model of these.
-    """
+    """Return a gallery in memory with the vectors of rows, and what else these hold."""
     columns = columns_of(rows)
     names = [*needed(rows, roles_of(rows), "id"), *columns]
     values: dict[str, tuple[object, ...]] = {}

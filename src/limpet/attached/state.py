@@ -30,7 +30,6 @@ class AttachmentState:
     """What an attachment is, apart from its rows.
 
     Args:
-        phase: Of the upgrade.
         old: Fingerprint of the model whose vectors were there.
         new: Fingerprint of the model that is to take over.
         writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.

@@ -130,7 +130,6 @@ class BothModels(Options):
         return Pair(old, new, *self._names(old, new), data_name=data_name, frozen_model=frozen, reading=reading)
 
     def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:
-        """Return the texts to embed, what they are to the models, and what people call them."""
         if self.texts is None:
             return None, "both", self._called()[0]
         from limpet.data.text_set import TextData
@@ -146,7 +145,6 @@ class BothModels(Options):
         return data.train, "document", data.name
 
     def _called(self) -> list[str]:
-        """Return what people call the two models."""
         sides = ((self.old_name, self.old), (self.new_name, self.new))
         return [name or (model.short if model.vectors is None else model.vectors.name) for name, model in sides]
 
@@ -288,7 +286,6 @@ class Pair:
         return shlex.join(["limpet", "embed", *words, "--out", "DIR"])
 
     def _read_again(self, embeddings: EmbeddingSet) -> list[str]:
-        """Return the options of a file of vectors that does not say its model, nor by what names it is read."""
         if not embeddings.declared:
             return []
         return ["--name", embeddings.fingerprint.partition(":")[2], *_as_options(asdict(self.reading))]
@@ -608,7 +605,6 @@ def _standing(place: Path) -> Standing | None:
 
 
 def _tell_of_fit(event: CandidateProgress) -> None:
-    """Say that a candidate is done."""
     ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
     console.print(f"{event['name']}  {ended}", style="dim")
 
@@ -689,7 +685,6 @@ def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Seq
 def _tell(
     results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
 ) -> None:
-    """Print the table, what failed or is odd, what is recommended, and where it is written."""
     from limpet.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
 
     columns, rows = adapt_table(results)

@@ -259,7 +259,6 @@ def _holds_texts(data: str) -> bool:
 
 
 def _opened_texts(name: str, sets: DataSets) -> tuple[TextData | TextSet, dict[str, TextSet]]:
-    """Return texts as they were opened, and their parts by name."""
     from limpet.data.text_set import TextData
 
     found = sets.texts(name)

@@ -214,7 +214,6 @@ def images(
 
 
 def _of_all(bar: Bar, before: int, total: int, event: Told) -> None:
-    """Show how far one of several sets is, with those before it."""
     bar({"done": before + event["done"], "total": total})
 
 
@@ -308,7 +307,6 @@ def texts(
 def _parts_of_texts(
     texts: str, sets: DataSets, role: Role, on_empty: Literal["fail", "skip"]
 ) -> dict[str, tuple[TextSet, Role]]:
-    """Return the sets of texts to embed with their roles, by file name."""
     from limpet.data.text_set import TextData
 
     data = sets.texts(texts, on_empty=on_empty)

@@ -289,7 +289,6 @@ def model_of(embeddings: EmbeddingSet) -> dict[str, object]:
 def _adapter_between(
     folder: Path, given_old: Given, given_new: Given, old: QueriesAndGallery, new: QueriesAndGallery
 ) -> Adapter:
-    """Open the adapter, and refuse one that was fitted on other models."""
     from limpet.adapters.storage import load_adapter
 
     adapter = load_adapter(folder)
@@ -337,7 +336,6 @@ def _fit_again(old: Given, new: Given) -> str:
 
 
 def _cross_sides(adapter: Adapter, old: QueriesAndGallery, new: QueriesAndGallery) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Return the queries and the gallery that meet in the cross-test."""
     if adapter.direction == "new_to_old":
         return adapter.apply(new.query), old.gallery
     items = adapter.fitted.trained_on
@@ -345,7 +343,6 @@ def _cross_sides(adapter: Adapter, old: QueriesAndGallery, new: QueriesAndGaller
 
 
 def _record_of(adapter: Adapter) -> dict[str, object]:
-    """Return what results say of an adapter."""
     return {
         "kind": adapter.kind,
         "direction": adapter.direction,

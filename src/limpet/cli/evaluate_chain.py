@@ -82,7 +82,6 @@ def chain(
 
 
 def _shown(evaluation: ChainEvaluation, sides: QueriesAndGallery, output: Output, typed: Typed) -> ChainResults:
-    """Write results and report, and print tables and what they mean."""
     from limpet.cli.evaluate import described
     from limpet.reports import chain as tables
     from limpet.reports.chain import chain_finding, write_chain_report

@@ -57,7 +57,6 @@ def combine(
 
 
 def _show(combined: CombinationResults, output: Output) -> None:
-    """Write results and report, and print the table and what it means."""
     from limpet.reports.combined import (
         combined_headline,
         combined_notes,

@@ -86,7 +86,6 @@ def classes_seen(embeddings: EmbeddingSet, place: Place | None) -> tuple[str, ..
 
 
 def _makers(place: Place | None) -> list[Path]:
-    """Return the releases or adapters by which embeddings in a folder were made, as their settings beside them say."""
     from limpet.embeddings.files import model_folder
 
     if place is None or place.address is not None:

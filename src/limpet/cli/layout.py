@@ -60,7 +60,6 @@ def _lines(entry: HelpEntry) -> list[str]:
 
 
 def _plain(text: Any) -> str:
-    """Return a text of Rich without its style."""
     inner = getattr(text, "primary_renderable", text)
     return str(getattr(inner, "plain", inner) or "")
 
@@ -77,7 +76,6 @@ def shown_default(value: object) -> str | None:
 
 
 def _finite(kind: Any, value: Any) -> None:
-    """Refuse numbers that are none, or infinite."""
     for one in value if isinstance(value, list | tuple) else [value]:
         if isinstance(one, float) and not math.isfinite(one):
             raise ValueError(f"a finite number is needed, not {one}")

@@ -117,7 +117,6 @@ class Opening(Api):
             return identify(whole, settings=self.settings, device=self.device, api=self.asked(profile))
 
     def _whole(self, name: ModelName) -> tuple[ModelName, str]:
-        """Return the model that a profile names, and the profile."""
         from limpet.cli.settings import api_profile
 
         if name.scheme != "openai" or "@" in name.place or "model" not in (given := api_profile(name.place)):

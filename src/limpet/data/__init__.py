@@ -1,7 +1,4 @@
-"""Images and texts, the data sets they come from, and who saw which of them; importable without torch.
-
-The names load on first use; those that change batches of images need torch.
-"""
+"""Images and texts, the data sets they come from, and who saw which of them; importable without torch."""
 
 from __future__ import annotations
 

@@ -75,7 +75,6 @@ class Augmentation:
     Args:
         crop_padding: Largest shift of the crop, in pixels.
         flip: Whether to mirror half of the images; not for characters.
-        degrees: Largest rotation each way.
         scale: Largest relative change of size each way, below 1.
         shift: Largest shift each way, as a share of the side.
         resized_crop: Boxes to cut out and bring to the size that the network sees; none leaves images whole.

@@ -34,12 +34,10 @@ class EpochBatches(Sampler[BatchPlace]):
     ``drop_last``; but a data set smaller than one batch is one batch.
 
     Args:
-        count: Number of rows.
         batch_size: Rows per batch and process.
         seed: Together with the epoch, decides the order.
         drop_last: Whether to leave out an incomplete last batch.
         rank: Number of this process, from 0.
-        world_size: Number of processes.
     """
 
     def __init__(
@@ -94,7 +92,6 @@ class BalancedBatches(EpochBatches):
         batch_size: Rows per batch and process.
         seed: Together with the epoch, decides the order.
         rank: Number of this process, from 0.
-        world_size: Number of processes.
 
     Raises:
         ConfigError: There are fewer classes than all processes together hold at a step, or the sizes do not fit.
@@ -149,7 +146,6 @@ class LengthBatches(EpochBatches):
         batch_size: Items per batch and process, at most.
         seed: Together with the epoch, decides the order.
         rank: Number of this process, from 0.
-        world_size: Number of processes.
     """
 
     WINDOW = 16
@@ -191,7 +187,6 @@ class PairBatches(LengthBatches):
         batch_size: Pairs per batch and process, at most.
         seed: Together with the epoch, decides the order.
         rank: Number of this process, from 0.
-        world_size: Number of processes.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ class Dataset(Generic[_Data]):
 
     Args:
         read: Its reader; the first argument is its folder, unless ``folder`` is None.
-        description: One line for people.
         folder: Name of its folder below the data root; None for data that needs no files.
         obtained: Where its files come from, such as "its home page, NAME"; empty for those made for this package.
     """
@@ -85,12 +84,6 @@ def open_named(
     known: Mapping[str, Dataset[_Data]], name: str, root: str | Path | None, options: Mapping[str, object]
 ) -> _Data:
     """Open one entry of a table of data sets.
-
-    Args:
-        known: The table; `name` is one of its keys.
-        name: Which one.
-        root: Folder that holds the folders of the named data sets.
-        options: Options of the reader.
 
     Raises:
         ConfigError: An option is unknown, or has another type or is out of range.

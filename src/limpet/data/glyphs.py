@@ -296,7 +296,6 @@ def _uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.G
 
 
 def _rethicken(ink: Tensor, strength: float, generator: torch.Generator) -> Tensor:
-    """Blend each image with its thickened or its thinned self."""
     amount = strength * _uniform((len(ink), 1, 1, 1), *THICKNESS, generator)
     thick, thin = _thickened(ink), 1 - _thickened(1 - ink)
     return ink + amount.clamp(0, 1) * (thick - ink) + (-amount).clamp(0, 1) * (thin - ink)
@@ -317,7 +316,6 @@ def _thickened(ink: Tensor) -> Tensor:
 
 
 def _move(ink: Tensor, image_size: int, strength: float, generator: torch.Generator) -> Tensor:
-    """Rotate, shear, scale, shift and warp each image, sampling it at the final size."""
     import torch
     from torch.nn.functional import affine_grid, grid_sample, interpolate
 

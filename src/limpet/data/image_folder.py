@@ -87,7 +87,6 @@ def image_folder(
 
 
 def _is_flat(folder: Path) -> bool:
-    """Return whether a folder holds images, and no folder."""
     entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     return any(map(_is_image, entries)) and not any(path.is_dir() for path in entries)
 
@@ -125,7 +124,6 @@ def _read(parts: Mapping[str, Path], root: Path, shape: tuple[int, int, int], fi
 
 
 def _class_files(folder: Path) -> dict[str, list[Path]]:
-    """Return the image files of every class folder, both in alphabetical order."""
     entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     loose = [path for path in entries if _is_image(path)]
     classes = {path.name: sorted(filter(_is_image, path.rglob("*"))) for path in entries if path.is_dir()}

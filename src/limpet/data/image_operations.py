@@ -154,7 +154,6 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _rotation(images: Tensor, degrees: Tensor) -> Tensor:
-    """Turn about the centre, counter-clockwise."""
     height, width = images.shape[2:]
     angles = degrees * (math.pi / 180)
     cosine, sine = angles.cos(), angles.sin()
@@ -164,7 +163,6 @@ def _rotation(images: Tensor, degrees: Tensor) -> Tensor:
 
 
 def _matrices(amounts: Tensor, place: int) -> Tensor:
-    """Return matrices that leave everything where it is, but for one entry."""
     matrices = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64).repeat(len(amounts), 1)
     matrices[:, place] = amounts
     return matrices
@@ -180,25 +178,21 @@ def _levels(count: int) -> Tensor:
 
 
 def _solarized(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Invert the levels from a threshold on."""
     levels = _levels(len(images))
     return _for_all_channels(images, torch.where(levels < thresholds[:, None], levels, LEVELS - 1 - levels))
 
 
 def _posterized(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep so many bits of every level."""
     dropped = 8 - bits.long()[:, None]
     return _for_all_channels(images, _levels(len(images)) >> dropped << dropped)
 
 
 def _brightened(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with black."""
     levels = _levels(len(images))
     return _for_all_channels(images, blended(torch.zeros_like(levels), levels, factors))
 
 
 def _contrasted(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with the mean of the grey image, rounded."""
     grey = _grey(images).flatten(1).long()
     mean = (2 * grey.sum(dim=1, keepdim=True) + grey.shape[1]) // (2 * grey.shape[1])
     levels = torch.arange(LEVELS, device=images.device).expand(len(images), -1)

@@ -204,7 +204,6 @@ class FileImages(DecodedImages):
     """Images in files.
 
     Args:
-        paths: One file per image.
         shape: Channels (1 or 3), height and width to return.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
     """
@@ -253,12 +252,10 @@ class _StoreBefore:
 
     @property
     def shape(self) -> Shape:
-        """Channels, height and width of every image."""
         return self._images.shape
 
     @property
     def fit(self) -> Fit | None:
-        """How the store behind fits images."""
         return self._images.fit
 
 

@@ -1,8 +1,4 @@
-"""Batches in an order, and with an augmentation, that depend only on the seed and the place in the run.
-
-A sampler names whole batches (`limpet.data.batches`); the data set reads and augments one
-batch at a time. So any number of workers gives the same result, and a resumed run reads no batch that it has seen.
-"""
+"""Batches in an order, and with an augmentation, that depend only on the seed and the place in the run."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ class BatchReader(Dataset[Batch]):
     """Reads one batch at a time, augmenting it with draws that depend on its place only.
 
     Args:
-        items: The training set.
         augmentation: What to do to each batch; None to leave it as it is.
         crop_size: Height and width of resized crops; those of the images when left out.
         seed: Together with epoch, number and rank, decides the draws.

@@ -20,7 +20,6 @@ class RetrievalData:
     Args:
         name: Name of the data set.
         train: Images to train on; None where there are only images to evaluate with.
-        query: Images to search with.
         gallery: Images to search among, labelled in the same classes as `query`.
         leave_one_out: Whether `query` is `gallery`, and every query ignores itself.
         validation: Images for choosing among runs, apart from all others; None without.

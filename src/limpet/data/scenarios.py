@@ -27,7 +27,6 @@ class Split:
     """The old and the new training set of one upgrade, as rows of one list of images.
 
     Args:
-        name: Name of the scenario.
         labels: Class of every image of the list, int64 (N,).
         old: Rows the old model is trained on, ascending.
         new: Rows the new model is trained on, ascending.
@@ -118,7 +117,6 @@ class ImageRule:
     Args:
         choose: From labels (N,), fraction and seed to the chosen rows, ascending.
         single_on_both: Whether the only image of a class goes to both sides where the sides are otherwise apart.
-        description: One line for people.
     """
 
     choose: Callable[[Labels, float, int], RowNumbers]
@@ -292,7 +290,6 @@ class Scenario:
     """One row of the papers' table of upgrades.
 
     Args:
-        name: Its name.
         split: The function that divides the training set.
         old_fraction: Share of images or classes that the old model saw.
         old_backbone: Architecture of the old model; None for the one the user chose.

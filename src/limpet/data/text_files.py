@@ -180,12 +180,6 @@ def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
 def column_of(path: Path, role: str, columns: _Columns, chosen: str | None) -> str | None:
     """Return the name of the column that has a role of `USUAL_NAMES`, or None; refuse to choose between two.
 
-    Args:
-        path: Of the file, for messages.
-        role: A key of `USUAL_NAMES`.
-        columns: Of the file.
-        chosen: What somebody called it; None finds it by its usual names.
-
     Raises:
         DataError: There is no such column, or two could be meant.
     """
@@ -206,12 +200,6 @@ def column_of(path: Path, role: str, columns: _Columns, chosen: str | None) -> s
 
 def written_texts(path: Path, name: str, values: Sequence[Any], *, missing_as: str | None = None) -> list[str]:
     """Return the texts and whole numbers of a column as texts.
-
-    Args:
-        path: Of the file, for messages.
-        name: Of the column.
-        values: Of the column.
-        missing_as: Text of a row without a value; None to refuse it.
 
     Raises:
         DataError: A row has none, or something else.

@@ -148,7 +148,6 @@ class TextData:
     Args:
         name: Name of the data set.
         train: Texts to fit on; it may have fewer classes than the others.
-        query: Texts to search with.
         gallery: Texts to search among, labelled in the same classes as `query`.
         description: One line for people: where the texts come from and how they were split.
         unlabelled: Further texts to fit on, whose class nobody knows; None without any.

@@ -59,10 +59,6 @@ def load_texts(
 def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
     """Open pairs or triplets of texts in a file of your own; None for texts of another kind, which `load_texts` opens.
 
-    Args:
-        name_or_path: As for `load_texts`.
-        options: Those of `text_pairs`, or of `load_texts`.
-
     Raises:
         ConfigError: An option is unknown, or has another type.
         DataError: The file is missing or cannot be used; the message says which.

@@ -28,7 +28,6 @@ class TokenSet:
         tokens: The tokens of all texts, one text after another, int32 (T,), from 0.
         offsets: Where every text begins, and T, int64 (N + 1,).
         labels: Class of every text, int64 (N,), rows of `class_names`.
-        class_names: One name per class.
         ids: One name per text (N).
         contents: Digest of every text, uint64 (N,); None where the texts are not at hand.
 

@@ -169,10 +169,6 @@ def values_of(
 def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
     """Return whole numbers as int64.
 
-    Args:
-        labels: Of any whole type.
-        what: What they are, as the beginning of a sentence.
-
     Raises:
         DataError: One is beyond int64, as uint64 may be: it would become another class.
 
@@ -197,7 +193,6 @@ def _whole(values: NDArray[Any] | StringArray) -> bool:
 
 
 def _texts(values: NDArray[Any] | StringArray) -> StringArray:
-    """Return values as texts, written as Python writes them."""
     import pyarrow as pa
 
     if isinstance(values, StringArray):
@@ -208,7 +203,6 @@ def _texts(values: NDArray[Any] | StringArray) -> StringArray:
 
 
 def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any] | StringArray]) -> None:
-    """Refuse arrays without one row per item, and ids and labels that say nothing."""
     shapes = {name: values.shape for name, values in arrays.items() if isinstance(values, np.ndarray)}
     for name, shape in shapes.items():
         if not shape or (len(shape) > 1 and name in ("ids", "labels", "class_names")):

@@ -1,7 +1,4 @@
-"""Files of embeddings: what one is by its first bytes, what its columns are called, and where in a folder they lie.
-
-A healthy file of another kind is called what it is, and not damaged.
-"""
+"""Files of embeddings: what one is by its first bytes, what its columns are called, and where in a folder they lie."""
 
 from __future__ import annotations
 
@@ -81,10 +78,6 @@ def other_kind(path: Path) -> FileKind | None:
 
 def refuse_other_kind(path: str | Path, *own: FileKind) -> None:
     """Refuse a file that is evidently of another kind than the one it is read as; others are left to their reader.
-
-    Args:
-        path: The file.
-        own: What it is read as.
 
     Raises:
         DataError: It is empty, or of another kind.

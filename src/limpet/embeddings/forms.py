@@ -47,10 +47,6 @@ def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
     Of the cosine only the direction counts: the hypersphere takes vectors of any length as features, and refuses the
     zero vector. The others take all vectors as they are.
 
-    Args:
-        similarity: A key of `SIMILARITIES`.
-        dim: Dimension of the vectors.
-
     Raises:
         ConfigError: There is no such similarity.
 

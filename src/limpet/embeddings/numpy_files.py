@@ -30,7 +30,6 @@ class Header:
     """What a file says of an array.
 
     Args:
-        shape: Its shape.
         dtype: Type of its numbers or texts.
         by_columns: Whether it is stored column by column (Fortran order).
         offset: Where its contents begin, in bytes.
@@ -159,7 +158,6 @@ def _map(file: Path | IO[bytes], header: Header) -> NDArray[Any]:
 
 
 def _fill(stream: IO[bytes], part: memoryview) -> None:
-    """Fill a piece of memory with the next bytes."""
     done = 0
     while done < len(part):
         count = stream.readinto(part[done:])  # type: ignore[attr-defined]

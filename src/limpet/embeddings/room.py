@@ -139,5 +139,4 @@ def _number(path: Path) -> int:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Return the numbers of a file of lines of names and numbers."""
     return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines())}

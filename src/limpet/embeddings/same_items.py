@@ -30,11 +30,6 @@ def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
 def refuse_lengths(old: EmbeddingSet, new: EmbeddingSet, what: str) -> None:
     """Refuse sets that are not on the hypersphere, for what reads directions only.
 
-    Args:
-        old: Embeddings of the old model.
-        new: Embeddings of the new model.
-        what: What reads them, with its verb, for the message.
-
     Raises:
         SpaceMismatchError: One is on another space.
     """

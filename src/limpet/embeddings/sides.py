@@ -43,9 +43,6 @@ class QueriesAndGallery(NamedTuple):
 def refuse_mixed(models: Mapping[str, QueriesAndGallery]) -> None:
     """Refuse models of which some have queries and a gallery, and some one set that is both.
 
-    Args:
-        models: By what people call them.
-
     Raises:
         ConfigError: There are both kinds.
     """

@@ -137,7 +137,6 @@ class TrainedOn:
 
 
 def _contents(embeddings: EmbeddingSet) -> Digests:
-    """Return the digests of the contents, or of the vectors where those are not known."""
     if embeddings.contents is not None:
         return embeddings.contents
     return digests_of(memoryview(row) for row in np.ascontiguousarray(embeddings.vectors))

@@ -32,8 +32,6 @@ class Roles:
 
     Args:
         id: Texts or whole numbers, none twice.
-        vector: Lists of numbers.
-        text: Texts to embed.
         image: Paths of images to embed.
         label: Classes, by number or name.
     """
@@ -51,7 +49,6 @@ class Sample:
 
     Args:
         rows: How many, at least 1; all where there are fewer.
-        seed: Of the chance.
     """
 
     rows: int
@@ -100,9 +97,6 @@ class Address:
 
     def refuse_unknown(self, known: Collection[str]) -> None:
         """Refuse options that a kind of source does not know.
-
-        Args:
-            known: Those of its own.
 
         Raises:
             ConfigError: There is one.
@@ -178,7 +172,6 @@ def read_address(url: str) -> Address:
 
 
 def _read_options(scheme: str, query: str, service: bool) -> dict[str, list[str]]:
-    """Return the values of every option, in order."""
     said: dict[str, list[str]] = {}
     for part in query.split("&") if query else ():
         name, sign, value = part.partition("=")

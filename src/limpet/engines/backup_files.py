@@ -22,7 +22,6 @@ class Contents:
 
     Args:
         sequence: Number of the last commit.
-        items: How many items.
         rows: How many vectors by generation, of those that have any.
     """
 
@@ -38,10 +37,6 @@ class Contents:
 
     def compare(self, pointer: Pointer, rows: Mapping[str, int]) -> None:
         """Compare with what is there.
-
-        Args:
-            pointer: Of the copy.
-            rows: Vectors that were counted in the copy, by generation.
 
         Raises:
             GalleryError: They differ.
@@ -69,11 +64,6 @@ def _words(contents: Contents) -> str:
 def appearing(path: Path, disk: Disk, who: str) -> Iterator[Path]:
     """Let a folder be filled beside the place where it then appears, durable, whole or not at all.
 
-    Args:
-        path: The place; nothing may be there but an empty folder.
-        disk: What makes it durable.
-        who: What for, shown to others.
-
     Yields:
         The folder to fill.
 
@@ -95,13 +85,6 @@ def restore_folder(
     opened: Callable[[str, Disk], Store],
 ) -> None:
     """Copy a backup to where a gallery of the same kind then is.
-
-    Args:
-        path: A new or empty folder.
-        backup: Which was checked.
-        contents: What it has to hold.
-        disk: What makes it durable.
-        opened: Opens the store in a folder.
 
     Raises:
         GalleryError: Something is there, or what was copied does not hold what it should.

@@ -68,12 +68,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """An approximate index over the new vectors, as there is one over the old ones.
-
-    Args:
-        name: Its name.
-        built: Whether it is complete.
-    """
+    """An approximate index over the new vectors, as there is one over the old ones."""
 
     name: str
     built: bool
@@ -84,7 +79,6 @@ class Target:
     """What an application names when it searches or writes.
 
     Args:
-        collection: Its name.
         vector: The vector, where a collection has several; else None.
     """
 
@@ -102,7 +96,6 @@ class Wanted:
         alias: What is set after every swap; None for nothing.
         beside: Where the new vectors are to be, one of `Engine.beside`; the engine's choice when None.
         new: Name of what is made; one with the number when None.
-        number: Of the attachment.
     """
 
     collection: str

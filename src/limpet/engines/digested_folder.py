@@ -17,8 +17,6 @@ class DigestedFolder:
     """A folder whose files are written once; what they hold can be compared with what was written.
 
     Args:
-        path: The folder.
-        disk: Told of every file.
         digests: SHA-256 by name, of what is there already.
         on_bytes: Told how many bytes were written or read.
     """
@@ -125,7 +123,6 @@ def failing(path: Path) -> Iterator[None]:
 
 
 def _linked(first: Path, second: Path) -> bool:
-    """Make a hard link, or say that the file system knows none."""
     second.parent.mkdir(parents=True, exist_ok=True)
     try:
         second.hardlink_to(first)

@@ -74,33 +74,21 @@ class Exists:
 
 @dataclass(frozen=True)
 class And:
-    """All of these hold; also where there are none.
-
-    Args:
-        parts: Filters.
-    """
+    """All of these hold; also where there are none."""
 
     parts: Sequence[Filter]
 
 
 @dataclass(frozen=True)
 class Or:
-    """At least one of these holds.
-
-    Args:
-        parts: Filters.
-    """
+    """At least one of these holds."""
 
     parts: Sequence[Filter]
 
 
 @dataclass(frozen=True)
 class Not:
-    """This does not hold.
-
-    Args:
-        part: A filter.
-    """
+    """This does not hold."""
 
     part: Filter
 
@@ -220,7 +208,6 @@ def kind_of(column: str, columns: Mapping[str, str]) -> str:
 
 
 def _fitting(column: str, comparison: str, value: Any, columns: Mapping[str, str]) -> Any:
-    """Return a value as stores compare it."""
     kind = kind_of(column, columns)
     if comparison not in COMPARISONS:
         raise unknown_name("comparison", comparison, COMPARISONS)
@@ -258,7 +245,6 @@ def fits(value: object, kind: str) -> bool:
 
 
 def _fits_in_json(value: object, depth: int = _DEEPEST) -> bool:
-    """Say whether every reader of JSON finds the same in a value."""
     if isinstance(value, dict):
         return depth > 0 and all(fits(key, "text") and _fits_in_json(one, depth - 1) for key, one in value.items())
     if isinstance(value, list):

@@ -1,8 +1,4 @@
-"""The one truth of a gallery in SQL tables: items, journal and pointer, for SQLite and PostgreSQL alike.
-
-Vectors are the stores' business. A commit has three parts: `GalleryLedger.plan` says what must become of the vectors,
-the store does it, and `GalleryLedger.record` makes it exist.
-"""
+"""The one truth of a gallery in SQL tables: items, journal and pointer, for SQLite and PostgreSQL alike."""
 
 from __future__ import annotations
 
@@ -45,11 +41,7 @@ _TABLES = (
 
 
 class GalleryLedger:
-    """Items, journal and pointer.
-
-    Args:
-        database: Where they are.
-    """
+    """Items, journal and pointer."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -134,13 +126,6 @@ class GalleryLedger:
         places: Document,
     ) -> Committed:
         """Make a planned commit exist; inside a transaction of the database, which makes it durable.
-
-        Args:
-            plan: Of these changes; nothing else was recorded since.
-            changes: See `Changes`.
-            manifest: New state of the gallery.
-            event: What the journal is to say.
-            places: What the store wants to find beside the pointer.
 
         Raises:
             GalleryError: Something else was recorded since the plan was made.
@@ -327,13 +312,6 @@ def read_journal(
     database: Database, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
 ) -> list[JournalEntry]:
     """Return entries of the journal of a gallery, or of attachments, in order.
-
-    Args:
-        database: Which keeps it.
-        table: Its name.
-        condition: Which entries, in SQL, with one ``?``.
-        value: For that.
-        to_do: About a damaged one.
 
     Raises:
         StoreError: An entry is damaged.

@@ -77,7 +77,6 @@ class LedgerStore:
         at_fork(self, in_child=type(self)._start_anew)
 
     def _start_anew(self) -> None:
-        """Be no writer in a forked child, whatever its parent was writing."""
         self._writer = None
 
     def pointer(self) -> Pointer:

@@ -42,12 +42,7 @@ def one_moment() -> Iterator[None]:
 
 
 def kept(key: Hashable, make: Callable[[ExitStack], _Kept]) -> _Kept | None:
-    """Return what says which moment a place is read at, made by the first reading; None outside of `one_moment`.
-
-    Args:
-        key: The place.
-        make: Makes it, and leaves on the stack what has to be closed at the end.
-    """
+    """Return what says which moment a place is read at, made by the first reading; None outside of `one_moment`."""
     moment = _MOMENT.get()
     if moment is None:
         return None

@@ -22,7 +22,6 @@ class Appended:
     Args:
         rows: Their generation, ids and vectors.
         versions: Of their items, int64 (N,).
-        metadata: Of their items.
         holding: All generations that have a vector of the item after this commit.
     """
 
@@ -37,9 +36,7 @@ class CommitPlan:
     """What must become of the vectors before a commit can be recorded.
 
     Args:
-        sequence: Number of the commit.
         remove: Ids to remove from each generation first.
-        append: Rows to add then.
         filled: Which rows of the fill are written, bool (N,).
         deleted: Ids of the items that are deleted.
         gone: Items that are deleted or replaced, as they were.
@@ -58,14 +55,7 @@ class CommitPlan:
 def planned(
     changes: Changes, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]
 ) -> CommitPlan:
-    """Return what must become of the vectors.
-
-    Args:
-        changes: Checked ones.
-        last: The last commit.
-        fetch: Returns items as they are now.
-        has: Says whether a commit led here.
-    """
+    """Return what must become of the vectors."""
     upsert, fill, sequence = changes.upsert, changes.fill, last.sequence + 1
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
@@ -123,7 +113,6 @@ def _untouched(fill: Fill, now: Items, replaced: Collection[str]) -> bool:
 
 
 def _holding(upsert: Upsert) -> dict[str, frozenset[str]]:
-    """Return which generations have a vector of each item that is written."""
     holding: dict[str, frozenset[str]] = dict.fromkeys(upsert.ids, frozenset())
     for rows in upsert.rows:
         together = {names: names | {rows.generation} for names in set(holding.values())}
@@ -198,7 +187,6 @@ def _refuse_other_width(rows: Rows, width: int) -> None:
 
 
 def _refuse_wrong_metadata(upsert: Upsert, tables: Sequence[Mapping[str, str]]) -> None:
-    """Refuse values that the columns of a generation cannot hold."""
     for columns in {tuple(sorted(columns.items())): columns for columns in tables}.values():
         given = ((identifier, known) for identifier, known in zip(upsert.ids, upsert.metadata, strict=True) if known)
         for identifier, metadata in given:

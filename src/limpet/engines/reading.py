@@ -141,7 +141,6 @@ def load_sides(
 
 
 def _bare(place: str | Path) -> bool:
-    """Whether the vectors of a place do not say which model made them."""
     path = Path(place) if _address(place) else model_folder(Path(place))
     return path.suffix != ".safetensors" and not any(path.glob("*.safetensors"))
 
@@ -340,9 +339,6 @@ def labelled_column(
 class SourceTexts:
     """Texts of a source by id, for a backfill; a row without a text has an empty one.
 
-    Args:
-        source: Where they are.
-
     Raises:
         ConfigError: There is no column of ids or texts.
         DataError: They are of another type.
@@ -360,7 +356,6 @@ class SourceImages:
     """Images by id, from the files that a column of a source names.
 
     Args:
-        source: Where their paths are.
         shape: As the images are to be (channels, height, width).
         fit: "crop" or "squash", for images of another size.
 
@@ -387,9 +382,6 @@ class SourceImages:
 class SourceFacts:
     """What the columns of a source say of an item, for whoever looks at it.
 
-    Args:
-        source: Where they are.
-
     Raises:
         ConfigError: There is no column of ids.
     """
@@ -410,7 +402,6 @@ class SourceFacts:
 def _found(
     source: Source, ids: Sequence[str], columns: Sequence[str], *, missing_as: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """Return those of the ids that a source has, with the text of the other column, or what stands for none."""
     found: dict[str, str] = {}
     for batch in source.fetch(ids, columns):
         pairs = zip(texts_of_ids(batch.column(0)).to_pylist(), batch.column(1).to_pylist(), strict=True)

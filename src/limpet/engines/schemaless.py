@@ -136,14 +136,7 @@ def _vectors(values: Sequence[Any], type_: pa.DataType, name: str) -> pa.Array:
 def batch_of(
     rows: Sequence[_Row], schema: Mapping[str, pa.DataType], columns: Iterable[str], name: str
 ) -> pa.RecordBatch:
-    """Return a record batch of some columns of rows, whose values are found by name.
-
-    Args:
-        rows: One mapping each; see `value_at`.
-        schema: Types by column.
-        columns: Which, in order.
-        name: What to call the source in a message.
-    """
+    """Return a record batch of some columns of rows, whose values are found by name."""
     fields = pa.schema([(column, schema[column]) for column in columns])
     arrays = [
         array_of([value_at(row, one.name) for row in rows], one.type, f"column '{one.name}' of {name}")

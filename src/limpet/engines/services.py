@@ -24,7 +24,6 @@ def collection_of(address: Address) -> str:
 
 
 def _parts(address: Address) -> SplitResult:
-    """Take the place of a service apart, whose port is a number."""
     try:
         parts = urlsplit(address.place)
         parts.port  # noqa: B018 - looked at, which raises
@@ -56,11 +55,6 @@ def endpoint_of(address: Address, port: int) -> tuple[str, int]:
 
 def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
     """Return the host and the port of a service.
-
-    Args:
-        address: Of the service.
-        port: Where none is said.
-        secret: Environment variable that holds its key, for messages.
 
     Raises:
         ConfigError: There is no host, or the URL holds a password.

@@ -1,7 +1,4 @@
-"""What every source of items is: rows with named columns, never read all at once.
-
-A new kind is one class in one file of its own and one line in `limpet.engines.sources.SOURCES`.
-"""
+"""What every source of items is: rows with named columns, never read all at once."""
 
 from __future__ import annotations
 
@@ -284,11 +281,6 @@ def place_of(sample: Sample, identifier: str) -> str:
 
 
 def chosen(sample: Sample, parts: Iterable[pa.Array]) -> list[str]:
-    """Return the ids of a sample, by their places, from all ids; memory is that of the sample.
-
-    Args:
-        sample: How many, by which seed.
-        parts: All ids as texts, some at a time.
-    """
+    """Return the ids of a sample, by their places, from all ids; memory is that of the sample."""
     placed = ((place_of(sample, one), one) for part in parts for one in part.to_pylist())
     return [identifier for _, identifier in heapq.nsmallest(sample.rows, placed)]

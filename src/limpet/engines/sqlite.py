@@ -64,8 +64,6 @@ class SqliteDatabase:
 
     Args:
         path: The file, or ":memory:" for one that vanishes with this object.
-        disk: Told of every commit.
-        advice: For messages.
     """
 
     dialect = SQLITE
@@ -282,10 +280,6 @@ class SqliteDatabase:
     def copy_to(self, path: Path, on_bytes: Callable[[int], None]) -> None:
         """Write all that this thread's transaction sees into a new file, and check it; others may write meanwhile.
 
-        Args:
-            path: The file.
-            on_bytes: Told how many bytes were written.
-
         Raises:
             StoreError: There is no room, or what was copied is damaged.
         """
@@ -305,12 +299,6 @@ class SqliteDatabase:
 
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> AbstractContextManager[None]:
         """Let one process at a time be in such a block, whatever its name; one that ends leaves it.
-
-        Args:
-            name: Of the block.
-            who: What it wants to write, for messages.
-            kept: What it writes to.
-            timeout: Seconds to wait for another process.
 
         Raises:
             LockedError: Another process was in it for longer.
@@ -460,7 +448,6 @@ class WriterLock:
 
     Args:
         database: Whose writer; the file is beside it, and says who holds it.
-        name: Of the file.
         kept: What the database keeps, for messages.
     """
 
@@ -567,13 +554,7 @@ def holder(who: str) -> str:
 
 
 def writer_refused(who: str, found: str, kept: str = "this gallery") -> LockedError:
-    """Build the error for a second writer.
-
-    Args:
-        who: What it wanted to write.
-        found: The one that writes, see `holder`.
-        kept: What it writes to.
-    """
+    """Build the error for a second writer."""
     return LockedError(
         f"Cannot write ({who}): {found} is writing to {kept}.",
         to_do="wait until it is done, or end it: its lock ends with it.",

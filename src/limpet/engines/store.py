@@ -397,10 +397,6 @@ class Store(Protocol):
     def writing(self, who: str, *, timeout: float = 10.0) -> AbstractContextManager[Pointer]:
         """Be the one writer: yields the pointer, which nobody else moves meanwhile.
 
-        Args:
-            who: What for, shown to others that wait.
-            timeout: Seconds to wait for another writer.
-
         Raises:
             GalleryError: Another writer holds it; the message names its process and since when. A lock whose process
                 is gone is taken over.

@@ -154,7 +154,6 @@ def _found_kind(kind: str, place: str) -> str:
 
 
 def _class(kind: str) -> Any:
-    """Load the class of a kind of store."""
     try:
         return STORES[kind]
     except MissingExtraError as error:

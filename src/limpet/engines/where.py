@@ -104,7 +104,6 @@ def _read(word: str, columns: Mapping[str, str]) -> Filter:
 
 
 def _split(word: str) -> tuple[str, str, str]:
-    """Return the column, comparison and value of a single condition."""
     places = [(word.find(sign), -len(sign), sign) for sign in COMPARISONS if sign in word]
     sign = min(places)[2] if places else ""
     name, _, text = word.partition(sign) if sign else (word, "", "")
@@ -141,7 +140,6 @@ class _Reader:
     """One filter, read from left to right.
 
     Args:
-        word: It.
         columns: Types of the columns that there are, by name.
     """
 
@@ -167,7 +165,6 @@ class _Reader:
         return self._tokens[place] if place < len(self._tokens) else _END
 
     def _take(self, *texts: str, after: str = "") -> bool:
-        """Step over one of these words or signs, if it comes next, and then this one."""
         token = self._next()
         there = token.kind in ("word", "sign") and token.text.upper() in texts
         there = there and (not after or self._next(1).text.upper() == after)
@@ -248,7 +245,6 @@ class _Reader:
 
 
 def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, str]) -> str | int | float | bool:
-    """Return the value that a text stands for in a column, or the text where it stands for none."""
     text, kind = token.text, kind_of(column, columns)
     if kind == "text" and comparison in _ORDERED and _is_number(text):
         raise ConfigError(

@@ -1,7 +1,6 @@
 """How alike the results of two systems are, where no labels tell which are right: production, most of the time.
 
-Agreement is not quality: a better model changes results, and so does a worse one. It says how much will look different
-to the people who search, and which queries to look at.
+Agreement is not quality: a better model changes results, and so does a worse one.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Alike(Part):
 
     Args:
         overlap: See `compared`.
-        rank_biased_overlap: Likewise.
         first_changed: Share of queries whose first item is another.
     """
 
@@ -54,9 +52,7 @@ class Agreement(Part):
     """How alike results are to those of old queries on the old gallery.
 
     Args:
-        k: First items compared.
         persistence: See `compared`.
-        queries: How many were compared.
         cross: Those of new queries on the old gallery.
         self_new: Those of new queries on the new gallery.
     """
@@ -76,16 +72,7 @@ def agreement_of(
     draws: Draws,
     k: int = AGREEMENT_AT,
 ) -> Agreement:
-    """Compare what people find today with what they would find after the swap, and after re-embedding.
-
-    Args:
-        models: The old and the new model over the same items.
-        exclude_same_id: Leave out the gallery item with the id of the query.
-        ignore: Gallery rows to leave out for each query.
-        draws: How means are resampled.
-        k: First items compared; all of a smaller gallery.
-
-    """
+    """Compare what people find today with what they would find after the swap, and after re-embedding."""
     k = min(k, len(models.old[1]))
     options: dict[str, Any] = {"ignore": ignore, "exclude_same_id": exclude_same_id}
     today = top_k(*models.old, k, **options).rows

@@ -45,7 +45,6 @@ class ChainPair(Part):
     Args:
         new: Name of the model of the queries.
         old: Name of the model of the gallery.
-        cross: What they score.
         self_old: What the queries of the older model score there.
         interval: Paired interval of the difference.
         violates: Whether the gain is not above the smallest one that counts, 0 unless another was asked for.
@@ -75,8 +74,6 @@ class ChainResults(Results):
     """An evaluation of a chain of T models as results.json holds it; see `ChainEvaluation`.
 
     Args:
-        data: What was searched.
-        models: Names, oldest first.
         matrix: Rows are queries, columns galleries; None above the diagonal.
         independent_self: Self score of every model's recipe without alignment (T,).
         trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
@@ -166,7 +163,6 @@ class ChainEvaluation:
         worse: Those of them that are, by (i, j) with j < i.
         first_hits: How first hits fare, by (i, j) with j < i, where single answers are right or wrong.
         ac: Share of pairs with M[i, j] > M[j, j]; see `average_compatibility`.
-        am: Mean of the triangle.
         violations: (T, T) bool: pairs with M[i, j] - M[j, j] <= min_effect.
         independent_self: (T,) self score of every model's recipe without alignment, that of the first model its own;
             None where no independent models were given.
@@ -205,12 +201,7 @@ class ChainEvaluation:
         return self.judged and held_out and not self.violations.any() and not any(self.worse.values())
 
     def results(self, *, title: str, data: Data) -> ChainResults:
-        """Return results for tables, a page and results.json.
-
-        Args:
-            title: Headline of the report.
-            data: What was searched.
-        """
+        """Return results for tables, a page and results.json."""
         return ChainResults.of(
             title=title,
             data=data,
@@ -378,7 +369,6 @@ def evaluate_chain(
 def _matched(
     generations: Mapping[str, Sides] | Sequence[Sides], independent: Sequence[Sides] | None
 ) -> tuple[tuple[str, ...], list[Sides], list[Sides]]:
-    """Return names, chain and independent models, all in the order of the first model's items, with common labels."""
     if isinstance(generations, Mapping):
         named = dict(generations)
     else:
@@ -418,7 +408,6 @@ def _refuse_repeated(names: Sequence[str], models: Sequence[Sides]) -> None:
 
 
 def _intervals(values: Mapping[_Pair, PerUnit], draws: Draws) -> tuple[dict[_Pair, Interval], dict[_Pair, Interval]]:
-    """Return the intervals of all scores, and of what every pair gains, over the same resampled units."""
     columns = {("score", pair): of_pair for pair, of_pair in values.items()}
     columns |= {("gain", (i, j)): of_pair - values[j, j] for (i, j), of_pair in values.items() if j < i}
     intervals = draws.intervals(columns)

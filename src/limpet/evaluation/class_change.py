@@ -32,10 +32,7 @@ class ClassScore(Part):
 
     Args:
         name: Its name, or its number where it has none.
-        queries: How many were counted.
         before: Their mean by the first system.
-        after: By the second.
-        change: After minus before.
         p_value: Of the sign test; None where too few queries changed.
         clear: Whether the change is no chance.
     """
@@ -66,7 +63,6 @@ class ClassChangeSummary(Part):
         false_discoveries: Share of those that are clear by chance.
         curve: The changes in ascending order; of more than 201 classes 201 quantiles.
         worst: The largest losses, of equal ones those of more queries first.
-        best: The largest gains, likewise.
     """
 
     metric: str

@@ -1,8 +1,7 @@
 """Is a new model compatible with an old one, and what did compatibility cost: P metrics, matrix, flips, verdict.
 
-Words: *self* is the quality of a model's queries on its own gallery, *cross* that of new queries on the old gallery,
-*independent* the new recipe trained without any alignment. All are fractions in [0, 1]; larger is better. Papers print
-P metrics per test set, then averaged: a P metric of averaged scores is another number, and so is a P_1 of averages.
+*self* is the quality of a model's queries on its own gallery, *cross* that of new queries on the old gallery,
+*independent* the new recipe trained without any alignment. All are fractions in [0, 1]; larger is better.
 """
 
 from __future__ import annotations
@@ -447,7 +446,6 @@ def positive_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
 
 
 def _counted_answers(old_right: ArrayLike, new_right: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both answers of the queries that have both."""
     old, new = _floats(old_right), _floats(new_right)
     if old.shape != new.shape or old.ndim != 1:
         raise DataError(f"Answers of shapes {old.shape} and {new.shape}.", expected="one per query, the same queries")

@@ -217,7 +217,6 @@ def _sides(
 
 
 def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:
-    """Return the protocol, which says itself what is left out and what an unanswered query is worth."""
     if given is None:
         check_no_relevant(no_relevant)
         return ByLabel(leave_one_out=exclude_same_id, no_relevant=no_relevant)
@@ -232,7 +231,6 @@ def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRele
 def _metrics(
     protocol: Protocol, metrics: Sequence[str] | None, gate_metric: str, guards: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Return what is measured, each once, and what of it is guarded beside the gate metric."""
     asked = protocol.metrics if metrics is None else metrics
     guarded = protocol.answer_metrics() if guards is None else guards
     protocol.check_metrics(asked)
@@ -242,7 +240,6 @@ def _metrics(
 
 
 def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, Any]:
-    """Return the means of every system and what follows from them alone."""
     per_query = {system: {name: of_system[name] for name in names} for system, of_system in values.items()}
     means = {
         system: {name: float(np.nanmean(array)) for name, array in of_system.items()}
@@ -265,7 +262,6 @@ def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, A
 
 
 def _flips(values: Mapping[str, PerQuery], protocol: Protocol, draws: Draws) -> dict[str, Any]:
-    """Return how many answers turned wrong, and right, where single answers are right or wrong."""
     rates: dict[str, Any] = {"negative_flip_rate": None}
     for answer in protocol.answer_metrics():
         before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
@@ -306,7 +302,6 @@ def _judgement(
     min_effect: float,
     trained_share: float,
 ) -> dict[str, Any]:
-    """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
     differences = {f"{first}_minus_{second}": (first, second) for first, second in DIFFERENCES}
     scores = {(system, name): of_system[name] for system, of_system in values.items() for name in names}
     gains = {

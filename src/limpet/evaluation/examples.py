@@ -47,7 +47,6 @@ class Example:
     """One query and what three systems find for it.
 
     Args:
-        query: Id of the query.
         label: Name of its class, empty without labels.
         kind: What the first item found says: "fixed" (wrong before, right now), "kept", "flipped" (right before,
             wrong now) or "still wrong"; without labels "first hit changed". Before are old, now are new queries, both
@@ -152,7 +151,6 @@ def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
 
 
 def _link(mapped: Mapping[str, str | None] | None) -> str:
-    """Name what a map or a head made of the two sides of the cross-test."""
     return " and ".join(f"the {side} of {maker}" for side, maker in (mapped or {}).items()) or "the models' own sides"
 
 
@@ -199,7 +197,6 @@ def _mixture(
 def _changed(
     systems: Mapping[_System, Sides], count: int, seed: int, alone: bool
 ) -> tuple[NDArray[np.int64], list[Kind]]:
-    """Return rows of queries (at most count) whose first item is another for new queries, at random, in their order."""
     before, now = (top_k(*systems[name], 1, exclude_same_id=alone).rows for name in ("self_old", "cross"))
     changed = np.flatnonzero(before[:, 0] != now[:, 0])
     chosen = np.sort(np.random.default_rng(seed).permutation(changed)[:count])

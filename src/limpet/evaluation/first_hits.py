@@ -22,7 +22,6 @@ class FirstHits(Part):
         healed: Share of queries wrong before and right after.
         broken: Share of queries right before and wrong after.
         net: Healed minus broken, which is after minus before.
-        interval: Paired interval of that.
     """
 
     metric: str

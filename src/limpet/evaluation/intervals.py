@@ -7,13 +7,8 @@ does by default.
 
 Percentile intervals of few groups are too narrow. They are expanded as Hesterberg (The American Statistician, 2015)
 proposes: the quantiles taken are those at which a normal distribution has the half-width t sqrt(n / (n - 1)) of
-Student's interval. The means of fewer than ten groups do not spread so far; there it is Student's interval itself, with
-the deviation of the resampled means. A candidate that was chosen because it scored most looks better than it is:
-`chosen_interval` chooses anew in every resample.
-
-P-values are those of the paired permutation test. If two systems are equally good, the difference of a query could as
-well have had the other sign: the p-value is the share of all ways of choosing signs whose mean is at least as far from
-zero as the one found (two-sided). Whole classes flip together.
+Student's interval. The means of fewer than ten groups do not spread so far; there it is Student's interval itself,
+with the deviation of the resampled means.
 
 Written here because the usual routines evaluate a statistic once per resample: a product of counts, or of signs, with
 the values does all resamples of all systems at once.
@@ -261,8 +256,6 @@ class Draws:
     """How means over queries are resampled.
 
     Args:
-        resamples: How many times.
-        level: Level of the intervals.
         seed: Seed of the draws.
         clusters: Class of every query (Q,), to draw whole classes; None to draw single queries.
 
@@ -322,7 +315,6 @@ def cluster_sums(
 
 
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each group was drawn, (some resamples, groups) at a time."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, step := max(1, _DRAWS_AT_ONCE // groups)):
         counts = np.empty((min(step, resamples - start), groups))

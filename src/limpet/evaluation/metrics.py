@@ -368,7 +368,6 @@ class _Group(NamedTuple):
 
     Args:
         rank: How many items are above.
-        tied: How many tie.
         relevant: How many of them are relevant.
     """
 

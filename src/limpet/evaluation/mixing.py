@@ -1,10 +1,7 @@
 """May vectors of two models stand in one gallery, whichever model queries it: both directions, and what is between.
 
-A gallery turns from one model to the other while both models ask it. New queries meet old items, which is the
-cross-test; old queries meet new items, which is its other direction; and both meet galleries of which a share is new,
-where scores of both models compete in one ranking. Each is compared with what users have today, old queries on the old
-gallery. New queries have to be better, strictly, as in the cross-test, or nothing speaks for them; old queries, which
-have nothing to win, must not lose more than is tolerated.
+Queries of both models on old, mixed and new galleries are compared with old queries on the old gallery. New queries
+have to be strictly better; old queries must not lose more than is tolerated.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ class Meeting(Part):
     Args:
         queries: Whose queries: "old" or "new".
         new_share: Share of the gallery that the new model made.
-        score: What they score.
         difference: The same less what old queries score on the old gallery.
         interval: Paired interval of that difference.
         tolerated: How much less does no harm.
@@ -78,7 +74,6 @@ class Mixing(Part):
     """What becomes of search where vectors of two models are mixed.
 
     Args:
-        metric: The metric that decides.
         space: Name of the space in which they were compared.
         dim: Dimension of the vectors of both.
         old: The model whose vectors were there.
@@ -133,17 +128,6 @@ def measure_mixing(
     device: str | None = None,
 ) -> Mixing:
     """Measure queries of both models on galleries that are old, half new and new.
-
-    Args:
-        models: Queries and gallery of both models, whose own vectors meet.
-        protocol: Who answers what.
-        metrics: What is measured.
-        gate_metric: The metric that decides.
-        guards: Metrics that must not be clearly worse.
-        draws: How intervals are drawn; mixed galleries are averaged over three draws of their new items.
-        tolerance: What old queries may lose.
-        trained_share: Share of the queries that the new model was trained on.
-        device: Where rankings are computed.
 
     Raises:
         ConfigError: A tolerance below 0 or above 1, or a map or a head makes one side of the cross-test.

@@ -108,11 +108,6 @@ def same_id(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
 def in_order_of(reference: EmbeddingSet, other: EmbeddingSet, names: tuple[str, str]) -> EmbeddingSet:
     """Return the rows of ``other`` in the order of ``reference``, matched by id.
 
-    Args:
-        reference: The set whose order counts.
-        other: A set of the same items.
-        names: What to call the two in a message.
-
     Raises:
         EmptyOverlapError: The two do not hold the same items; the message names some.
     """
@@ -232,12 +227,6 @@ def matched(
     cross: Sides | None = None,
 ) -> MatchedModels:
     """Bring the items of all models into the order of the old ones, and give all of them the same labels.
-
-    Args:
-        old: Queries and gallery of the old model.
-        new: Queries and gallery of the new model.
-        independent: Queries and gallery of the independent model, where there is one.
-        cross: Queries and gallery of the cross-test, where a map or a head links the two models.
 
     Raises:
         DataError: Fingerprints or labels contradict each other.

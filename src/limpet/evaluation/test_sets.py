@@ -28,12 +28,10 @@ class SetScores(PMetrics):
     """What the upgrade scores on one test set, in its metric; fractions in [0, 1].
 
     Args:
-        metric: The metric.
         gate: What decides: the "interval" of cross - self_old, or the "point".
         verdict: On this metric, and on what the evaluation guards.
         first_hits: How first hits fare; None where no single answer is right or wrong.
         worse: Guarded metrics that are clearly worse in the cross-test.
-        ties: What ties there are.
         self_old: Old queries on the old gallery.
         self_independent: The independent model on its own gallery; None where there is none.
         self_new: New queries on the new gallery.
@@ -113,11 +111,6 @@ class CombinationResults(Combination, Results):
     @classmethod
     def gather(cls, combination: Combination, evaluations: Mapping[str, EvaluationResults], *, title: str) -> Self:
         """Return a combination as results.
-
-        Args:
-            combination: What `combine` returned.
-            evaluations: What was combined, by the name of the test set; each with one evaluation.
-            title: Headline of the report.
 
         Raises:
             ConfigError: They are not those of the combination.
@@ -211,7 +204,6 @@ def _refuse_others(evaluations: Mapping[str, Evaluation]) -> None:
 
 
 def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
-    """Return what the upgrade scores on one test set in a metric."""
     if evaluation.self_old is None:
         raise DataError(
             f"The evaluation '{name}' has no scores: its data had no labels.",
@@ -259,7 +251,6 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
 
 
 def _verdict(evaluation: Evaluation, metric: str, around: NumberInterval, worse: Sequence[str]) -> Verdict:
-    """Return the verdict on a metric, as the evaluation's own gate and guards speak it."""
     if evaluation.verdict == "unlabelled":
         return "unlabelled"
     gain = evaluation.gain(metric)

@@ -1,12 +1,10 @@
 """Two-stage search, measured: one model finds candidates, another one scores them again.
 
-The first stage is whatever searches the old gallery today: old queries, mapped queries, or queries on a mapped gallery.
-The first N items of each query are put in the order that the second model's scores give them; those beyond keep the
-order of the first stage and come after. No N is the first stage itself, and all items are the second model by itself.
-Metrics take the mean over all orders of items that tie in a stage. Where items tie at the cut, their ids decide which
-of them are candidates, by chance: never the order of the gallery, and the same ones in every run.
-Retrieval calls this re-ranking (Nogueira and Cho, arXiv:1901.04085, with a network that reads query and item together;
-here both are embedded apart, so that what was encoded for one query is there for all later ones).
+The first N items of each query are put in the order of the second model's scores; those beyond keep the order of the
+first stage and come after. Metrics take the mean over all orders of items that tie in a stage. Where items tie at the
+cut, their ids decide which of them are candidates, never the order of the gallery.
+
+Retrieval calls this re-ranking (Nogueira and Cho, arXiv:1901.04085, with a network that reads query and item together).
 """
 
 from __future__ import annotations
@@ -120,17 +118,7 @@ def rescored_metrics(
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
 ) -> dict[str, NDArray[np.float64]]:
-    """Measure two-stage search: one value per query and metric, as `rank_metrics` gives them.
-
-    Args:
-        first: Queries and gallery that find the candidates.
-        second: The same queries and items by the model that scores them again.
-        candidates: How many each query gets, at least 0; all items where there are fewer.
-        metrics: Names of metrics.
-        relevant: Rows of the first gallery that answer each query; by default the rows of the query's class.
-        ignore: Rows to leave out of the ranking of each query.
-        exclude_same_id: Also leave out the item with the id of the query.
-        no_relevant: What a query without any relevant item is worth: "exclude" gives NaN, "zero" gives 0.
+    """Measure two-stage search: one value per query and metric. Arguments are those of `rescored` and `rank_metrics`.
 
     Raises:
         ConfigError: An unknown metric or option, or a negative number of candidates.
@@ -200,13 +188,7 @@ def _by_second(second: Sides, found: RowTable) -> tuple[RowTable, NDArray[np.flo
 
 
 def _ranks(first: Ranked, second: Rescored, relevant: RowLists) -> Ranked:
-    """Return the ranks after both stages: among candidates by the second, beyond them as the first stage has them.
-
-    Args:
-        first: Ranks of the relevant items by the first stage.
-        second: The candidates of every query.
-        relevant: Gallery rows that answer each query.
-    """
+    """Return the ranks after both stages: among candidates by the second, beyond them as the first stage has them."""
     rows, (queries, width) = second.rows, second.rows.shape
     wanted_of, wanted = relevant.flat()
     names = np.where(rows < 0, -1, np.arange(queries)[:, None] * second.size + rows)

@@ -4,11 +4,9 @@ Spaces in which the length of a vector says something, such as hyperbolic space,
 [0, 1]: 1 at the origin, 0 infinitely far from it. Embedding writes it into a column of the set; whether the column is
 there is all that counts here. Histograms tell classes that the old model has seen from others.
 
-Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more uncertain. Its Fig. 6 lays embeddings
-out with UMAP on a hyperboloid of two dimensions; `limpet_bench.pictures.layouts` does that too, if asked. A
-report does not: UMAP keeps neighbourhoods and gives up distances, so that how far a point is from the origin, which is
-its uncertainty and half of what the picture is about, would be made up. Here the radius is exact and only the direction
-is a projection; there is nothing random in it, and the same embeddings give the same picture on every machine.
+Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more uncertain. Its Fig. 6 uses UMAP, which
+gives up distances (`limpet_bench.pictures.layouts`). Here the distance from the origin is exact, only the direction is
+a projection, and nothing is random.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ class Group(Part):
     """The values of a group of items.
 
     Args:
-        items: How many.
-        mean: Of their values.
         counts: How many are in each bin (B,).
         clipped: Share of them at the model's largest length, within 1e-5 of the value there; vectors that are not
             clipped hardly share one. None where the value does not depend on the length.
@@ -190,7 +186,6 @@ class DiskClass:
     """The items of one class that were chosen; row i is the same item for both models.
 
     Args:
-        name: The class.
         seen: Whether the old model has seen it; None where nobody knows.
         ids: Which items (n).
         old: Where the old model puts them, (n, 2), inside the unit disk.

@@ -1,9 +1,8 @@
 """The upgrade curve: how good new queries are while the old gallery is re-embedded, share by share.
 
-Ranks are found at many shares and in many orders at once. A column of the gallery counts with its old score until the
-share at which it is re-embedded, and with its new score from then on. So the number of items above a score is a sum of
-two histograms over (share of change, place among the scores asked for), one of old and one of new scores: filled once
-per order, summed up over the shares. Scores are sorted once per query, whatever the number of shares and orders.
+A gallery row counts with its old score until the share at which it is re-embedded, and with its new score from then on.
+The number of items above a score is a sum of two histograms over (share of change, place among the scores asked for),
+filled once per order: scores are sorted once per query, whatever the number of shares and orders.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Curve:
     Args:
         shares: Share of the gallery that the new model has embedded, ascending, within [0, 1], (S,).
         values: Mean of the metric over queries at each share (S,).
-        metric: Name of the metric.
     """
 
     shares: NDArray[np.float64]
@@ -64,7 +62,6 @@ class UpgradeCurves(Part):
     """Curves of one upgrade in several orders, over the same shares.
 
     Args:
-        metric: Name of the metric.
         shares: Share of the gallery that the new model has embedded, ascending (S,).
         values: Mean of the metric at each share (S,), by the name of the order.
         area: `Curve.area`, by the name of the order.

@@ -136,7 +136,6 @@ def network_model(model: Exportable, path: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what torch's exporter says of its own insides from people."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

@@ -77,14 +77,7 @@ class ExportRecord(BaseModel):
 
 
 def card(record: ExportRecord, usage: str, title: str, front: str = "") -> str:
-    """Return the text of ``README.md``.
-
-    Args:
-        record: What was exported.
-        usage: Code that uses it, without its fence.
-        title: Of the format, for people.
-        front: Front matter of hubs.
-    """
+    """Return the text of ``README.md``."""
     searches = record.searches or f"what it embedded itself, {record.fingerprint}"
     cut = "" if record.searched_dim is None else f", with the first {record.searched_dim} values of a vector alone"
     lines = [

@@ -170,11 +170,6 @@ class _Generation(Fillable[Items]):
 def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
     """Write vectors in one commit, and return how many were: not those of items that changed or vanished meanwhile.
 
-    Args:
-        gallery: The gallery.
-        fill: The vectors.
-        wait: Seconds to wait for another writer.
-
     Raises:
         GalleryError: Another writer stayed, or the upgrade was cancelled.
         StoreError: The store is out of reach, full or failing.

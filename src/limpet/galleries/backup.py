@@ -24,7 +24,6 @@ _MEBIBYTE = 1 << 20
 
 
 def _inside(name: str) -> str:
-    """Return the name of a file in a folder, if it is one."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
         raise ValueError(f"'{name}' is no file of the backup")
     return name
@@ -34,11 +33,8 @@ class Backup(BaseModel):
     """What a backup holds; its `RECORD`.
 
     Args:
-        format_version: Of the backup.
-        kind: Of the store.
         time: When it was taken, in seconds since 1970 (UTC).
         contents: As of which commit, and how much there is.
-        bytes: Size of its files.
         files: Their SHA-256 by name.
     """
 
@@ -136,7 +132,6 @@ def _read(folder: Path) -> Backup:
 
 
 def _told(progress: Progress[Told], state: str) -> Callable[[int], None]:
-    """Return what tells progress of bytes that were copied or compared."""
     done = 0
 
     def copied(count: int) -> None:

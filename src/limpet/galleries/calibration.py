@@ -28,11 +28,6 @@ FEWEST = 50
 def drawn_cohort(gallery: OpenGallery, link: Link, *, seed: int = 0) -> Cohort:
     """Draw the cohort by which scores through a link are compared with those on the queries' own vectors.
 
-    Args:
-        gallery: Which one.
-        link: Why these queries search vectors of another generation.
-        seed: Of the draw, among the items that have vectors of both.
-
     Returns:
         1,000 items at most.
 

@@ -1,8 +1,4 @@
-"""The live gallery: write, search, and the steps of an upgrade.
-
-Everything that can be known about a gallery is behind one pointer of its store; this class turns what people ask for
-into one commit each, or into searches at one pointer.
-"""
+"""The live gallery: write, search, and the steps of an upgrade."""
 
 from __future__ import annotations
 
@@ -99,7 +95,6 @@ class Gallery:
     Use `Gallery.create` or `Gallery.open`.
 
     Args:
-        store: Where it is kept.
         count_traffic: Count how often items are retrieved, for a backfill that starts with the most retrieved.
         timeout: Seconds to wait for another writer.
     """
@@ -322,7 +317,6 @@ class Gallery:
             self.store.commit(Changes(upsert=upsert), state.to_record(), {"kind": kind, "items": len(upsert.ids)})
 
     def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
-        """Return what adapters make of a batch, for generations of mapped vectors."""
         given = {state.made_by(part.fingerprint).name: part for part in batch.sets if len(part)}
         return [
             rows_of(one, self.files.adapter(one.adapter).apply(given[one.mapped_from]))
@@ -462,7 +456,6 @@ class Gallery:
         self.store.build_index(chosen.name, directions=not space.lengths_count)
 
     def _form(self, queries: EmbeddingSet, link: Link | None, searched: Space) -> NDArray[np.float32]:
-        """Return queries as the vectors of a space are searched, mapped by an adapter where the link has one."""
         if link is not None and link.adapter is not None:
             queries = self.files.adapter(link.adapter).apply(queries)
         return queries.space.query_form(queries.vectors, searched)

@@ -33,16 +33,7 @@ def sample(
     lacking: str | None = None,
     apart_from: Collection[str] = (),
 ) -> list[tuple[str, frozenset[str]]]:
-    """Return random items, drawn by `draw`, and the generations that each has a vector of.
-
-    Args:
-        store: The gallery's.
-        size: How many at most.
-        seed: Of the draw.
-        holding: Only items with a vector of one of these generations.
-        lacking: Only items without a vector of this generation.
-        apart_from: Items to leave out.
-    """
+    """Return random items, drawn by `draw`, and the generations that each has a vector of."""
     drawn = (
         (draw(seed, identifier), identifier, generations)
         for items in pages(store, lacking=lacking)

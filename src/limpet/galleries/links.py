@@ -42,11 +42,6 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     vectors, the report is one of the exchanged models, and they pass if they find at least what they find in their own
     gallery.
 
-    Args:
-        path: results.json, or its folder.
-        query: Generation whose model embeds the queries.
-        gallery: Generation whose vectors they are to search.
-
     Raises:
         GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
     """
@@ -125,7 +120,6 @@ def _fingerprint(model: ModelIdentity | None) -> str:
 
 
 def _about(results: EvaluationResults, query: Generation, gallery: Generation) -> Iterator[Evaluation]:
-    """Yield what was measured of queries of one model, as they are, on vectors of the other, mapped or not."""
     for evaluation in results.evaluations.values():
         old, new = (evaluation.fingerprints.get(model) for model in ("old", "new"))
         mapped = evaluation.mapped or {}
@@ -140,11 +134,8 @@ class Bridge:
 
     Args:
         origin: Where it came from, for people.
-        old: The active generation.
         mapped: The generation of mapped vectors; None where it maps queries.
-        adapter: Its digest.
         score_map: That of the map of scores that goes with it, if one does.
-        files: Both, packed, by digest.
     """
 
     origin: str
@@ -221,11 +212,7 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
 
 
 class Files:
-    """Adapters, score maps and cohorts of a gallery, each read once; what is under a digest never changes.
-
-    Args:
-        store: The gallery's.
-    """
+    """Adapters, score maps and cohorts of a gallery, each read once; what is under a digest never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

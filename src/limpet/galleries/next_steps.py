@@ -17,11 +17,7 @@ WORTH_A_WORD = 1_000_000
 
 
 def next_steps(found: Status) -> tuple[NextStep, ...]:
-    """Return what to type next, each with what it is for.
-
-    Args:
-        found: Where the gallery stands.
-    """
+    """Return what to type next, each with what it is for."""
     fill = NextStep("backfill", ("backfill", *source_words(found)))
     back = NextStep("reactivate the old model", ("rollback",))
     steps: list[NextStep]

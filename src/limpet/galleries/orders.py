@@ -1,7 +1,4 @@
-"""In which order a backfill embeds items.
-
-Every order depends on ids, stored vectors, counted traffic and the seed alone; vectors are streamed.
-"""
+"""In which order a backfill embeds items."""
 
 from __future__ import annotations
 

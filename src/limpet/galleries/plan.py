@@ -77,7 +77,6 @@ def plan(
 
 
 def _meanwhile(link: Link) -> str:
-    """Say what searches of another generation are like meanwhile."""
     said = f"Meanwhile new queries search vectors of {link.gallery}, too ({link.how}: {link.reason})"
     scores = {"now": "cross", "old queries": "self_old", "at the end": "self_new"}
     known = {name: link.evidence.get(key) for name, key in scores.items()}
@@ -88,7 +87,6 @@ def _meanwhile(link: Link) -> str:
 
 
 def _with_started(state: GalleryState, source: VectorSource, reports: Sequence[Path]) -> GalleryState:
-    """Return the state of a gallery whose upgrade to the model of a source is started."""
     new = state.new_generation(source.fingerprint, source.space)
     links = [link_from_report(path, new, state.by_name[state.active]) for path in reports]
     return advance(state, {"kind": "start", "generation": new.to_record(), "links": [vars(link) for link in links]})

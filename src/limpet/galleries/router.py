@@ -30,7 +30,6 @@ class RoutedGeneration:
     """One generation that answers a query.
 
     Args:
-        generation: Its name.
         without: Generations asked before it, whose items it leaves out.
         link: Why it may be searched; None for the query's own.
     """
@@ -56,9 +55,7 @@ class Hit:
     """One item found.
 
     Args:
-        id: Its name.
         score: Larger is nearer; comparable within one reply, or where it was re-scored, within one generation of it.
-        generation: Whose vector was found.
         metadata: What is known of the item.
     """
 
@@ -74,11 +71,7 @@ class Reply:
 
     Args:
         hits: At most k per query, best first.
-        fingerprint: Of the queries.
-        active: Generation that was active.
-        sources: Generations that answered.
         covered: Items that had a vector which these queries may search.
-        items: Items there were.
         sequence: Commit whose state was searched.
         merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
             hits first.
@@ -155,7 +148,6 @@ def merged(
 
 
 def _by_score(part: Sequence[tuple[RoutedGeneration, Hits]], query: int, k: int) -> list[Hit]:
-    """Return the hits of a query in sources on one scale, best first."""
     hits = [
         Hit(identifier, float(score), source.generation, metadata)
         for source, of_source in part

@@ -51,7 +51,6 @@ class ItemBatch:
     """Items to be written in one commit.
 
     Args:
-        ids: Theirs.
         metadata: What is known of each.
         sets: Their points by one or several models.
         done: How many items this batch and those before it have.
@@ -68,14 +67,7 @@ class ItemBatch:
 def batches(
     state: GalleryState, sets: Sequence[EmbeddingSet], metadata: Mapping[str, Sequence[Any]] | None, size: int
 ) -> Iterator[ItemBatch]:
-    """Check sets of embeddings and their metadata before anything else, and yield them in batches.
-
-    Args:
-        state: Of the gallery that they are written to.
-        sets: Points by one or several models.
-        metadata: Values by column, see `Gallery.upsert`.
-        size: Items of a batch at most.
-    """
+    """Check sets of embeddings and their metadata before anything else, and yield them in batches."""
     _check_sets(state, sets)
     ids, places = sets[0].ids, None
     if len(sets) > 1:
@@ -143,7 +135,6 @@ def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> Seque
 
 
 def _own_columns(state: GalleryState, embeddings: EmbeddingSet) -> dict[str, Any]:
-    """Return the columns of a set that the gallery has, its labels by name under "label"."""
     columns: dict[str, Any] = {name: values for name, values in embeddings.columns.items() if name in state.columns}
     if embeddings.labels is not None and "label" in state.columns:
         names = embeddings.class_names

@@ -40,7 +40,6 @@ class Generation:
 
     Args:
         name: Short name, unique for ever in its gallery.
-        fingerprint: Of the model.
         space: Record of its space, see `Space.record`.
         mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
         adapter: Digest of that adapter among the files of the store.
@@ -177,13 +176,6 @@ class GalleryState:
         self, fingerprint: str, space: Space, note: str = "", *, number: int | None = None, options: str | None = None
     ) -> Generation:
         """Return a generation for a model that the gallery does not have.
-
-        Args:
-            fingerprint: Of the model.
-            space: Its space.
-            note: What people call the model.
-            number: In its name; the next one when left out.
-            options: Words that name what makes its vectors on the command line.
 
         Raises:
             ConfigError: The gallery has one of this model.

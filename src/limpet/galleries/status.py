@@ -15,9 +15,7 @@ class GenerationStatus:
     """One generation.
 
     Args:
-        name: Its name.
         fingerprint: Of its model; declared ones are vouched for by a person only.
-        space: Its space, in words.
         note: What people call the model.
         options: Words that name what makes its vectors on the command line; None where they are not known.
         standing: "active", "started", "previous" or "mapped".
@@ -46,15 +44,12 @@ class Status:
     """Where a gallery stands.
 
     Args:
-        url: Where it is kept.
-        kind: Kind of its store.
         phase: "steady", "started" or "swapped".
         items: Items, with or without vectors.
         active: Generation whose model embeds queries and new items now.
         target: Generation that a backfill fills.
         lacking: Items without a vector of the target.
         sequence: Number of the last commit.
-        generations: One entry each.
         links: Who may search what besides the own vectors, and why.
         waiting: Bytes that nothing needs any more but readers of a while ago, which gc gives back.
         columns: Types of the metadata columns.

@@ -69,8 +69,6 @@ class Imported:
     """What an import did.
 
     Args:
-        source: What was read.
-        read: Rows of it.
         written: Items that are new in the gallery.
         skipped: Rows whose item was there before.
     """
@@ -220,7 +218,6 @@ class _Import:
     own_commits: set[int] = field(default_factory=set)
 
     def add(self, ids: pa.Array, vectors: pa.Array, metadata: Mapping[str, pa.Array]) -> None:
-        """Commit the rows of one batch that are new."""
         try:
             embeddings, rows = self._embeddings(ids, vectors)
             new = self._new(embeddings.ids)
@@ -237,7 +234,6 @@ class _Import:
         listener(self.progress)({"done": self.read, "total": self.source.rows, **counts})
 
     def _embeddings(self, ids: Any, vectors: Any) -> tuple[EmbeddingSet, NDArray[np.int64]]:
-        """Return the points that can be used, and their rows in the batch."""
         names, points = StringArray.from_arrow(texts_of_ids(ids)), _float32(_matrix(vectors))
         space, rows = self.generation.geometry, np.arange(len(points))
         if self.unusable is not None and points.shape[1] == space.dim:
@@ -267,7 +263,6 @@ class _Import:
         return np.array([row for row, one in enumerate(ids) if one not in known], np.int64)
 
     def _explained(self, error: LimpetError, rows: int) -> LimpetError:
-        """Return the error with where it was met, and what is true of the gallery now."""
         place = f"{self.source.name}, rows {self.read + 1:,} to {self.read + rows:,}"
         advice = error.to_do.rstrip("; .") or "correct the table"
         advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
@@ -311,9 +306,6 @@ class ExportedGeneration:
     """What an export wrote.
 
     Args:
-        path: The file.
-        generation: Whose vectors.
-        rows: How many items.
         left_out: Metadata columns that this kind of file cannot hold, with why.
     """
 
@@ -413,14 +405,7 @@ def _written(value: Any) -> Any:
 def _embedding_set(
     parts: Iterator[_Part], generation: Generation, columns: Mapping[str, str], *, texts: bool
 ) -> tuple[EmbeddingSet, dict[str, str]]:
-    """Return all items as one set, and why which columns are not in it.
-
-    Args:
-        parts: Ids, points and metadata.
-        generation: Whose they are.
-        columns: Types of the metadata columns.
-        texts: Whether columns of texts can be kept; that of labels always is.
-    """
+    """Return all items as one set, and why which columns are not in it."""
     ids: list[str] = []
     points: list[NDArray[np.float32]] = []
     values: dict[str, list[Any]] = {name: [] for name in columns}

@@ -1,7 +1,4 @@
-"""Two-stage search: candidates as they are found today, scored again by the new model, whose vectors are kept.
-
-It needs no map and no training, and the cache of vectors that it leaves is a backfill in the order of traffic.
-"""
+"""Two-stage search: candidates as they are found today, scored again by the new model, whose vectors are kept."""
 
 from __future__ import annotations
 
@@ -66,12 +63,6 @@ class Rescoring:
     def search(self, gallery: OpenGallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
         """Search in two stages, and keep what was embedded.
 
-        Args:
-            gallery: Where.
-            queries: Of the model of the source.
-            k: Hits per query.
-            find: Searches the gallery as it does without a second stage.
-
         Raises:
             UpgradeStateError: No upgrade is started or swapped.
             DataError: Queries or source are of another model than the one that is started or was swapped to.
@@ -105,7 +96,6 @@ class Rescoring:
         )  # fmt: skip
 
     def _target(self, gallery: OpenGallery, queries: EmbeddingSet) -> Generation:
-        """Return the generation that scores, and refuse what cannot be searched in two stages."""
         pointer, state = gallery.now()
         if state.phase == "steady":
             raise UpgradeStateError(
@@ -162,13 +152,11 @@ class Rescoring:
 
 
 def _stored(gallery: OpenGallery, target: Generation, items: Items) -> dict[str, NDArray[np.float32]]:
-    """Return the new vectors of the candidates that have one, in index form, by id."""
     stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]
     return dict(zip(*gallery.store.vectors(target.name, stored), strict=True)) if stored else {}
 
 
 def _in_order_of(queries: EmbeddingSet, first: EmbeddingSet) -> EmbeddingSet:
-    """Return the queries of the first stage in the order of those of the second."""
     rows = first.ids.find(queries.ids)
     missing = queries.ids[rows < 0]
     if len(missing) or len(first) != len(queries):

@@ -100,16 +100,7 @@ class GalleryUpgrade:
         adapter: Path | Adapter | None = None,
         score_map: Path | None = None,
     ) -> GalleryUpgrade:
-        """Make room in a gallery for the vectors of a new model.
-
-        Args:
-            url: Of the gallery.
-            new: The model.
-            space: Of its vectors; the hypersphere when left out.
-            reports: See `Gallery.start`, as for the others.
-            adapter: See there.
-            score_map: See there.
-        """
+        """Make room in a gallery for the vectors of a new model."""
         it = cls(Gallery.open(url))
         try:
             made = it.gallery.start(

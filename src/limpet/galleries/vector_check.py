@@ -23,10 +23,7 @@ class VectorCheck:
     """How many vectors of a generation are right, how many are wrong in which way, and the first ids of each.
 
     Args:
-        generation: Whose vectors.
-        items: Items of the gallery.
         right: Items with a vector of the item as it is now, of the right width, that is a point of the space.
-        lacking: Items without a vector.
         wrong: Rows that are not right, by kind: "orphan" (no such item), "outdated" (made of an earlier version),
             "width", "no point" (NaN, infinite, zero, or out of the space), "repeated" (an id twice), "unmarked" (the
             item does not know of it) and "lost" (the item says there is one).

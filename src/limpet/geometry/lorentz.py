@@ -208,7 +208,6 @@ def _like(curvature: Curvature, x: Tensor) -> Curvature:
 
 
 def _root(curvature: Curvature, x: Tensor) -> Curvature:
-    """Return √K in the dtype of the points."""
     return curvature.to(x.dtype).sqrt() if isinstance(curvature, Tensor) else math.sqrt(curvature)
 
 

@@ -1,8 +1,4 @@
-"""`limpet.geometry.lorentz` on NumPy arrays: what stored vectors ask for, without torch and without gradients.
-
-Formulas, bounds and roundings are those of `lorentz`, where each is explained; contracts hold the two against each
-other. Computing is in the type of what is given.
-"""
+"""`limpet.geometry.lorentz` on NumPy arrays: what stored vectors ask for, without torch and without gradients."""
 
 from __future__ import annotations
 

@@ -303,7 +303,6 @@ class Lorentz(Space):
 
     @property
     def _reach(self) -> float:
-        """Largest √K that may occur."""
         return float(self.live_curvature**0.5)
 
 

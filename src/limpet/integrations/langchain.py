@@ -56,8 +56,6 @@ class LinkedEmbeddings(Embeddings):
 
 
 def _sides(embeddings: Embeddings) -> Embed:
-    """Return LangChain's embeddings as one function."""
-
     def embed(texts: Sequence[str], side: InputRole) -> list[list[float]]:
         if side == "query":
             return [embeddings.embed_query(text) for text in texts]

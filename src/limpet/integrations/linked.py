@@ -33,10 +33,8 @@ class OpenedLink:
     """What a folder of `limpet adapt` holds, seen from the new model.
 
     Args:
-        folder: Where it is.
         model: Fingerprint of the new model that it was fitted for.
         dim: Dimension of that model's vectors.
-        space: Where the vectors arrive.
         map: Brings them there: an adapter of new vectors, a head, or nothing, where the old gallery was mapped instead.
     """
 
@@ -93,7 +91,6 @@ class LinkedModel:
     holds what `limpet embed stored` mapped, and the new model's vectors, brought to length one, belong there already.
 
     Args:
-        embed: The new model.
         link: Folder of an adapter or head that `limpet adapt` saved.
         model: What people call the new model, where it says nothing of itself: the name of its vectors when the link
             was fitted (``--new-name``), or its fingerprint. Left out for limpet's own encoders, and for links that

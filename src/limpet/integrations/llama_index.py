@@ -82,8 +82,6 @@ class LinkedEmbedding(BaseEmbedding):  # type: ignore[misc]  # of no known type 
 
 
 def _sides(embedding: BaseEmbedding) -> Embed:
-    """Return LlamaIndex's embedding as one function."""
-
     def embed(texts: Sequence[str], side: InputRole) -> list[list[float]]:
         if side == "query":
             return [embedding.get_query_embedding(text) for text in texts]

@@ -19,8 +19,6 @@ class Vector:
 
     Args:
         index: Which of the texts it is of.
-        embedding: The vector.
-        object: What OpenAI calls it.
     """
 
     index: int
@@ -35,7 +33,6 @@ class Answer:
     Args:
         data: One vector for every text.
         model: What the encoder is called.
-        object: What OpenAI calls it.
     """
 
     data: list[Vector]
@@ -111,11 +108,6 @@ class LinkedEmbeddings:
     def create(self, *, input: str | Sequence[str], model: str, **options: Any) -> Any:
         """Answer as the client does, every vector brought to where the old model's are searched.
 
-        Args:
-            input: A text, or several.
-            model: What the server calls the model, which must be the one that was checked.
-            **options: For the client.
-
         Raises:
             ConfigError: It is another model, or vectors were asked for as text.
             DataError: There is no text, or the client did not answer one finite vector for every text.
@@ -166,6 +158,5 @@ class _OfEncoder:
         self.encoder, self.side = encoder, side
 
     def create(self, *, input: list[str], model: str) -> Answer:
-        """Answer the encoder's vectors."""
         vectors = self.encoder.encode(input, role=self.side).tolist()
         return Answer([Vector(row, vector) for row, vector in enumerate(vectors)], model)

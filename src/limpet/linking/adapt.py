@@ -111,7 +111,6 @@ class Choice:
 
     Args:
         adapters: Names of `ADAPTERS`, none twice.
-        adapter_options: Options by adapter.
         heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
             batches of few items are smaller, and some methods learn from wide vectors more slowly (`head_recipe`).
         direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
@@ -140,7 +139,6 @@ class Choice:
             build_method(head.method, head.method_options)
 
     def _refuse_lost_options(self) -> None:
-        """Refuse options of an adapter that is not compared, and a direction beside the one for all."""
         for name, options in self.adapter_options.items():
             if name not in self.adapters:
                 raise unknown_name("adapter in the options", name, self.adapters)
@@ -178,13 +176,9 @@ class Adapted(Charted):
     """The comparison of links between two models, and a recommendation.
 
     Args:
-        held_out: The pairs, split.
         suspects: Estimated share of pairs of different items.
-        comparison: Measurements of every candidate.
-        recommendation: What to do.
         curve: Quality of the recommended or best candidate by number of pairs.
         score_map: Map from old scores to those of that candidate; None if the scores are unrelated.
-        sentences: Remarks about the pairs.
         two_stage: Search without a fit: old candidates, re-scored by the new model.
     """
 
@@ -350,7 +344,6 @@ def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
 
 
 def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:
-    """Return a candidate that is fitted on all pairs once, however often that is asked for."""
     links: list[FittedLink] = []
 
     def fit(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
@@ -387,14 +380,6 @@ def candidates_of(
 ) -> list[Candidate]:
     """Return what to fit and measure, adapters first.
 
-    Args:
-        choice: What was chosen.
-        labelled: Whether there are labels; heads need them.
-        folder: For the heads while they are compared, a folder of its own for every training.
-        seed: Of the heads' training.
-        progress: Called with every `TrainingStep`.
-        trusted: Ids of the only pairs that adapters are fitted on, where others are probably wrong; all when left out.
-
     Raises:
         ConfigError: Only heads were chosen, and there are no labels.
     """
@@ -428,7 +413,6 @@ def candidates_of(
 
 
 def _stays(head: Experiment) -> bool:
-    """Return whether the old gallery is taken to a head, which stays with its frozen model."""
     return build_method(head.method, head.method_options).stays
 
 
@@ -500,7 +484,6 @@ def save_link(
 
 
 def _followed(comparison: Comparison, recommendation: Recommendation) -> str | None:
-    """Name the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
     best = comparison.best
     return recommendation.candidate or (best.name if best else None)
 
@@ -528,7 +511,6 @@ class FittedScoreMap:
     """A map from old scores to those of a link, with the scored pairs that it rests on.
 
     Args:
-        score_map: The map.
         error: How far it is off on queries that it was not fitted on.
         old_scores: Scores of the old system (P,).
         new_scores: Scores of the same pairs of query and item through the link (P,).

@@ -1,10 +1,4 @@
-"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
-
-A `FittedLink` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained
-with labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without
-labels and judgements, right items are unknown; then the metric "overlap@10" counts how many of the first ten items
-are also among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
-"""
+"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items."""
 
 from __future__ import annotations
 
@@ -91,12 +85,10 @@ class CandidateScores(Part):
     """What came of one candidate; scores are None where it failed; of others see `Measured`.
 
     Args:
-        name: Its name.
         kind: "adapter" or "head".
         direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
         seconds: Wall time of its fit.
         cross: Queries of the new model through the link, on the old gallery through the link.
-        cross_minus_self_old: What it brings.
         self_new_minus_cross: What re-embedding brings beyond it; of a head, re-embedding with that head.
         recovered: Share of the gain of this re-embedding that it brings; None where that was not shown to gain.
         own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
@@ -162,14 +154,10 @@ class Comparison:
         fitted_on: How many pairs every candidate was fitted on.
         held_out: How many items the queries search among; each of them is a query, unless queries were judged.
         unseen_classes: How many of their classes nobody learnt from.
-        draws: How intervals were found.
-        guards: What was guarded.
         judged: How many queries asked whose answers people judged; None where items did.
         splits: How many times the pairs were split, each time into as many to fit on and held out.
         self_old: The old model's queries on its gallery.
         self_new: The new model's queries on its gallery, embedded anew.
-        self_new_minus_self_old: What re-embedding brings.
-        candidates: In the order given.
         head_lead: Cross of the best head minus that of the best adapter; None unless there are both.
     """
 
@@ -216,9 +204,7 @@ class CandidateProgress(TypedDict):
     """What is told of a candidate that is done.
 
     Args:
-        name: Of the candidate.
         kind: "adapter" or "head".
-        seconds: How long it took.
         failed: Why it failed; None where it did not.
     """
 
@@ -404,12 +390,7 @@ def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
 
 
 def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
-    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds.
-
-    Args:
-        metrics: Names; `AGREEMENT` stands alone.
-        held_out: What re-embedding finds in, for agreement; or who was judged to answer whom.
-    """
+    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds."""
     judged = held_out.judged
     if AGREEMENT in metrics:
         again = first_ten(held_out.asking[1], held_out.new)
@@ -452,7 +433,6 @@ def _mapped(map_: EmbeddingMap, embeddings: EmbeddingSet) -> EmbeddingSet:
 
 
 def _check_names(candidates: Sequence[Candidate]) -> None:
-    """Refuse before any computing what would fail after it."""
     names = [candidate.name for candidate in candidates]
     refuse(not names, "No candidates.", "at least one adapter or head to compare")
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -494,7 +474,6 @@ def _fitted(
 
 
 def _one_after_another(found: Sequence[Mapping[str, Values]]) -> Mapping[str, Values]:
-    """Return the values of all splits by metric."""
     return {name: np.concatenate([values[name] for values in found]) for name in found[0]}
 
 
@@ -540,12 +519,7 @@ class _Guarding:
     """Finds what candidates are clearly worse at than the old model.
 
     Args:
-        metric: The metric that decides.
-        guards: What is guarded.
-        old: Values of the old model per query, by metric.
-        new: Values of the new model on a gallery embedded anew, likewise.
         unseen: Which queries are of classes that nobody learnt from (Q,).
-        draws: How means are resampled.
     """
 
     metric: str
@@ -556,7 +530,6 @@ class _Guarding:
     draws: Draws
 
     def on_unseen(self, cross: Mapping[str, Values]) -> Unseen | None:
-        """Return the means over queries of unseen classes that have a value; None without any."""
         systems = np.stack([values[self.metric] for values in (self.old, cross, self.new)])
         counted = self.unseen & ~np.isnan(systems).any(axis=0)
         if not counted.any():
@@ -566,13 +539,11 @@ class _Guarding:
         return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=gain)
 
     def first_hits(self, cross: Mapping[str, Values]) -> FirstHits | None:
-        """Return how first hits fare; None without labels and judgements."""
         if _FIRST_HIT not in self.old:
             return None
         return FirstHits.of(_FIRST_HIT, self.old[_FIRST_HIT], cross[_FIRST_HIT], self.draws)
 
     def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
-        """Return what is guarded and clearly worse."""
         metrics = [name for name in self.guards if name not in (UNSEEN, self.metric)]
         gains = means_of({name: cross[name] - self.old[name] for name in metrics}, self.draws) if metrics else {}
         losses = []
@@ -629,7 +600,6 @@ class LearningCurve(Part):
     """Cross scores of one candidate, by the number of pairs it was fitted on.
 
     Args:
-        candidate: Its name.
         points: By ascending number of pairs; those that it cannot be fitted on are left out.
         enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
             point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be

@@ -196,12 +196,6 @@ def hold_out(
 def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str] = ()) -> HeldOut:
     """Return all pairs to fit on, and the same items for judged queries to search: these are what is held out.
 
-    Args:
-        judged: The queries.
-        old: Embeddings of the old model.
-        new: Embeddings of the new model; labels may come with either set.
-        unlabelled: Names of classes that mean that nobody knows the class, see `hold_out`.
-
     Raises:
         EmptyOverlapError: No id occurs in both sets.
         DataError: The sets' labels contradict each other, or there are too few pairs.

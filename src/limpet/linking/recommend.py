@@ -1,6 +1,6 @@
 """What to do about two models, from what was measured: adapt, train a head, re-embed, or keep the old model.
 
-The thresholds are conventions of this project, from no paper. The sentences are for an engineer who has to decide.
+The thresholds are conventions of this project, from no paper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Recommendation(Part):
     """What to do.
 
     Args:
-        action: In a word.
         candidate: With which candidate; None where the action needs none.
         sentences: What to do, why, and what to expect, in this order.
         worse: What this is clearly worse at than the old model, of what is guarded.
@@ -104,11 +103,7 @@ _AGREEMENT = (
 
 @dataclass(frozen=True)
 class Words:
-    """Sentences about one comparison; each method is one recommendation.
-
-    Args:
-        comparison: What was measured.
-    """
+    """Sentences about one comparison; each method is one recommendation."""
 
     comparison: Comparison
 
@@ -189,7 +184,6 @@ class Words:
         yield from self._caveat()
 
     def _nothing_tried(self) -> Iterator[str]:
-        """Say where there is nothing that this rests on."""
         if self.comparison.best is None:
             yield (
                 "Every candidate failed, so this says nothing about what an adapter or a head could do: read the "
@@ -208,7 +202,6 @@ class Words:
         return by_items if judged is None else f"with {judged:,} judged queries on {items:,} items"
 
     def _choice(self, one: Measured) -> str:
-        """Say that an interval is corrected for a choice, and among how many."""
         rivals = [rival for rival in self.comparison.candidates if isinstance(rival, Measured)]
         count = sum(rival.kind == one.kind for rival in rivals)
         return "" if one.as_best is None else f", corrected for the choice among {count} {one.kind}s"
@@ -220,14 +213,12 @@ class Words:
         return f"Re-embedding reaches {self._quality(self.comparison.self_new.mean)}, {gain} than the old model."
 
     def _rest(self, one: Measured) -> Iterator[str]:
-        """Say what is missing, what it took, and how new classes fare."""
         share = "" if one.recovered is None else f" {whole_percent(one.recovered)} of its gain arrives without it."
         yield f"{self._missing(one)}.{share}"
         yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on:,} pairs."
         yield self._on_unseen(one)
 
     def _losses(self, one: Measured) -> Iterator[str]:
-        """Say what a candidate is clearly worse at."""
         for loss in one.worse:
             yield (
                 f"Clearly worse {places([loss])}: {loss.cross:.3f}, the old model {loss.self_old:.3f}, "

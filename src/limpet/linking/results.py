@@ -182,20 +182,6 @@ class AdaptResults(Results):
     ) -> Self:
         """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
 
-        Args:
-            held_out: The pairs, as they were split.
-            comparison: What was measured with them.
-            recommendation: What follows.
-            title: Title of the run.
-            names: What data and models are called.
-            direction: What the adapters map; "both" where every one was fitted in both directions.
-            pair_sentences: What was odd about the pairs.
-            suspects: Which share of them does not belong together.
-            curve: How many pairs are needed; one without any point is left out.
-            score_map: The map of scores.
-            two_stage: What two-stage search finds.
-            long_texts: Texts that a model did not read whole.
-
         Raises:
             ConfigError: Two parts do not agree.
         """
@@ -276,7 +262,6 @@ class AdaptResults(Results):
                 yield f"{place}.interval", [low, high], "the lower end first"
 
     def _scores(self) -> Iterator[tuple[str, Effect]]:
-        """Yield every mean with its interval, and its place."""
         yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
         if (found := self.two_stage) is not None:
             for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
@@ -288,7 +273,6 @@ class AdaptResults(Results):
             yield f"learning_curve.points.{number}.cross", point.cross
 
     def _wrong_names(self) -> Iterator[Disagreement]:
-        """Yield every name that is not that of a measured candidate of the right kind."""
         advice = self.recommendation
         named: dict[str, tuple[str | None, CandidateKind | None]] = {
             "best": (self.best, None),

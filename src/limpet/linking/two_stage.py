@@ -1,7 +1,4 @@
-"""What two-stage search finds among the held-out items, beside adapters and heads: it needs no fit, and encodes.
-
-Old queries find candidates on the old gallery, the new model scores them again; what it encoded once is kept.
-"""
+"""What two-stage search finds among the held-out items, beside adapters and heads: it needs no fit, and encodes."""
 
 from __future__ import annotations
 
@@ -36,13 +33,10 @@ class TwoStage(Part):
     Args:
         candidates: Of every query: a tenth of the held-out items, but 10 at least and 100 at most. In a gallery that is
             larger as many are fewer of its items, and more is missed.
-        cross: What is found.
-        cross_minus_self_old: What it brings.
         self_new_minus_cross: What re-embedding brings beyond it.
         recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
         encoded_per_query: Items that a query encoded on average, those before it kept.
         encoded: Share of the held-out items that were encoded after all queries.
-        queries: How many those were.
     """
 
     candidates: Count
@@ -66,15 +60,6 @@ def two_stage(
     seed: int = 0,
 ) -> TwoStage:
     """Measure two-stage search on held-out items.
-
-    Args:
-        held_out: What to measure with; nothing is fitted.
-        candidates: How many each query gets; see `TwoStage` when left out.
-        metric: See `limpet.linking.compare.measure`.
-        resamples: Bootstrap resamples.
-        resample: See there.
-        level: Level of the intervals.
-        seed: Seed of the bootstrap.
 
     Raises:
         ConfigError: An option is out of range.
@@ -104,7 +89,6 @@ def two_stage(
 
 
 def _scores(held_out: HeldOut, old: Sides, new: Sides, count: int, metric: str) -> Mapping[str, Values]:
-    """Return the metric per query of old model, two stages and new model."""
     score = score_by((metric,), held_out)
     if held_out.judged is None:
         cross = rescored_metrics(old, new, count, (metric,), exclude_same_id=True)

@@ -1,8 +1,4 @@
-"""What a compatibility method is given, and what it may answer.
-
-A method sees one batch at a time as a `Step` and returns named loss terms. Everything that surrounds it (devices,
-data, schedules, checkpoints) is the training loop's business, so that all methods are compared on equal terms.
-"""
+"""What a compatibility method is given, and what it may answer."""
 
 from __future__ import annotations
 

@@ -43,9 +43,6 @@ def from_class(method: Any) -> Description:
 def from_source(place: str) -> Description:
     """Return what the source of a method says, without importing it.
 
-    Args:
-        place: The class, as MODULE:NAME.
-
     Raises:
         ValueError: The source does not say it: a value is no literal, or the class inherits from another method.
         OSError: There is no source file.
@@ -74,7 +71,6 @@ def _options(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """Return what an expression is, as far as that is plain to see."""
     if isinstance(node, ast.Name) and node.id == "EVERY_SPACE":
         return frozenset(SPACES)
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "frozenset":

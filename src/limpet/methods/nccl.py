@@ -183,7 +183,6 @@ class NCCL(CompatibilityMethod):
         self.position.add_(count).remainder_(self.queue_size)
 
     def _old_logits(self, step: Step) -> dict[str, Tensor]:
-        """Return what the queue keeps of the old view's scores."""
         if self.scores == "unit":
             with torch.no_grad():
                 logits = normalise(step.head.logits(step.predecessor))

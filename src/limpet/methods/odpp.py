@@ -221,7 +221,6 @@ class ActivePairs:
         return Sums(loss, pairs, gradient)
 
     def _outdated(self, points: Tensor, others: Tensor) -> bool:
-        """Whether an inner product may have grown by more than the slack since the candidates were found."""
         if self._found_at is None:
             return True
         before, others_before = self._found_at

@@ -71,7 +71,6 @@ class RWalk(CompatibilityMethod):
         self._begin(weights)
 
     def _begin(self, weights: Tensors) -> None:
-        """Set up what moves during a session, which checkpoints keep, and what does not, which is found again."""
         zeros = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         fisher, scores = group_of(self.found, "fisher"), group_of(self.found, "scores")
         self.steps = 0

@@ -27,8 +27,6 @@ class Backbone(nn.Module):
     """A network from images (B, channels, height, width) to features (B, ``width``).
 
     Args:
-        body: The network.
-        width: Values per image.
         settled: Options that the presence of weights decided; without the weights, they must be given to build alike.
     """
 

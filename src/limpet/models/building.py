@@ -44,11 +44,6 @@ def rebuild_network(
 ) -> EmbeddingNetwork:
     """Build the network of a release, whose weights are then put in.
 
-    Args:
-        spec: Of the release.
-        module: The user's module that the release was made of, where its spec cannot build it.
-        preprocess: What prepares pixels for it.
-
     Raises:
         ConfigError: A module was given for a network that needs none, or another one than the release was made of.
     """

@@ -59,6 +59,5 @@ def model_card(record: ReleaseRecord, space: Space, table: str = "") -> str:
 
 
 def _data(data: Mapping[str, str]) -> str:
-    """Say what it was trained on, and of pairs of texts by which loss."""
     told = [data.get("name", "not recorded"), *(f"{data[kind]} {kind}" for kind in KINDS.values() if kind in data)]
     return ", ".join([*told, *([data["loss"]] if "loss" in data else [])])

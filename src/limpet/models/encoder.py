@@ -69,13 +69,7 @@ class Encoder(EmbeddingNetwork):
         return self
 
     def going_on(self, spec: EncoderSpec, freeze_backbone: bool = False, freeze_batch_norm: bool = False) -> Encoder:
-        """Return a network that starts from this one's backbone, with a fresh projection.
-
-        Args:
-            spec: Of this backbone, with the projection and dimension of the new one.
-            freeze_backbone: See `Encoder`.
-            freeze_batch_norm: The same.
-        """
+        """Return a network that starts from this one's backbone, with a fresh projection."""
         backbone = copy.deepcopy(self.backbone).requires_grad_(True)
         return Encoder(spec, None, freeze_backbone, freeze_batch_norm, backbone=backbone)
 

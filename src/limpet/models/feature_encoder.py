@@ -18,9 +18,6 @@ class FeatureEncoder(EmbeddingNetwork):
 
     Only directions of the input count: every row is brought to the length √F, so that its F values have mean square 1
     and one learning rate suits all models. Without a projection nothing is learned, and rows stay as they are.
-
-    Args:
-        spec: What to build.
     """
 
     spec: FeatureSpec

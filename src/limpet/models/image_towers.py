@@ -230,7 +230,6 @@ def _tower(
 
 
 def _has_pooler(folder: Path) -> bool:
-    """Return whether the weights have a pooling layer, which would stay random otherwise."""
     try:
         for file in sorted(folder.glob("*.safetensors")):
             with safe_open(regular(file), framework="pt") as arrays:

@@ -85,9 +85,6 @@ class LearnedCurvature(nn.Module):
     """K > 0 as a parameter, held within a factor of ten of its start (MERU; HBCT, table 3).
 
     The parameter is log(K / K₀), so that weight decay draws K to its start, not to 1.
-
-    Args:
-        start: K₀, the first value.
     """
 
     def __init__(self, start: float) -> None:
@@ -105,10 +102,6 @@ class LearnedLorentz(Lorentz):
 
     Features of any curvature can be used on it, because tangent vectors at the origin do not depend on the curvature:
     they are lifted again at every step (the ablation of HBCT, appendix A).
-
-    Args:
-        dim: D.
-        curvature: K₀, the first value.
     """
 
     def __init__(self, dim: int, curvature: float = 1.0) -> None:

@@ -75,12 +75,7 @@ class TokenLimit:
 
 
 class LongTextsRecord(Part):
-    """Texts that a model does not read whole, as results hold them; see `LongTexts`.
-
-    Args:
-        on_long: What became of them.
-        sentence: The same in words.
-    """
+    """Texts that a model does not read whole, as results hold them; see `LongTexts`."""
 
     model: str
     limit: Count | None
@@ -99,7 +94,6 @@ class LongTexts:
     Args:
         model: What the user called the model.
         limit: How many tokens it reads of a text; None where it reads all of them, or that is not known.
-        known: Whether that is known.
         read: Texts that were looked at.
         long: Those that have more tokens; of a model whose tokenizer is not known, those of more than `SHORT_BYTES`.
         longest: Tokens of the longest of them.

@@ -24,14 +24,12 @@ class ModuleOrigin(BaseModel):
     Args:
         kind: "module": an object that Python code gave; "file": a function of a Python file; or what builds it anew.
         place: What people named: a folder, a name, or FILE.py:FUNCTION.
-        class_name: Of the module.
         output: What is taken of what it returns; see `selected`.
         preprocess: Digest of the code of the function that prepares pixels; None for mean and deviation alone.
         code: Digest of the code of its classes; None where installed packages bring all of them.
         file_digest: sha256 of the Python file; None for other kinds.
         config: Settings from which the architecture is built anew.
         weights: "copy": the release holds them; "keep": they stay where they are, and are proven at every loading.
-        weights_at: Where they stay.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,11 +57,9 @@ class ImageInput:
 
     Args:
         image_size: Height and width that images are read at, or one number for both.
-        channels: Of the images.
         fit: How images of another size are brought to it.
         centre_crop: Of their middle, which the module sees; None for all of them.
         mean: Subtracted from each channel, after scaling pixels to [0, 1].
-        std: Divides each channel.
     """
 
     image_size: ImageSize
@@ -78,8 +74,6 @@ class OpenedModule(NamedTuple):
     """A module that was opened from files of its library.
 
     Args:
-        module: With its weights.
-        image_input: Which images it takes.
         output: What is taken of what it returns; None for its default.
         origin: Values of `ModuleOrigin`.
     """

@@ -40,7 +40,6 @@ class ReleaseFacts(NamedTuple):
     """What is known of a release without its network.
 
     Args:
-        fingerprint: Of its encoder.
         space: What its embeddings are points of.
         classes: That it was trained on; empty if not kept.
     """
@@ -97,10 +96,6 @@ def open_releases(names: Sequence[Named], over: Name | None) -> dict[Named, Rele
 def image_spec(release: Release, name: object) -> EncoderSpec:
     """Return how a release takes images.
 
-    Args:
-        release: The release.
-        name: How it was named, for the message.
-
     Raises:
         ReleaseError: It takes something else.
     """
@@ -130,7 +125,6 @@ def known_of(name: Name) -> ReleaseFacts:
 
 
 def _made(name: ModelName, weights: Kept) -> Release:
-    """Make a release of what is no folder of one."""
     name.refuse_unless("hf", "timm", "package", CODE, what="images")
     if name.scheme == CODE:
         return _of_file(*name.file)
@@ -193,7 +187,6 @@ def _run(file: Path) -> ModuleType:
 
 
 def _raised(file: Path, error: BaseException) -> ConfigError:
-    """Build the error for a file that raises, with the line of the file that did."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == file.resolve()
     ]
@@ -209,7 +202,6 @@ def _raised(file: Path, error: BaseException) -> ConfigError:
 
 @contextmanager
 def _importing_beside(file: Path) -> Iterator[None]:
-    """Let a file import what lies beside it, as Python does for the file that it runs."""
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:

@@ -132,10 +132,6 @@ class ModelName:
     def refuse_unless(self, *schemes: str, what: str) -> None:
         """Refuse a model of another kind.
 
-        Args:
-            schemes: That are taken.
-            what: Of what, such as "images".
-
         Raises:
             ConfigError: It has another scheme.
         """

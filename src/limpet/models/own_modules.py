@@ -42,11 +42,7 @@ ARCHITECTURES: dict[str, Callable[[ModuleOrigin], nn.Module]] = {
 
 
 class ModuleSpec(EncoderSpec):
-    """Everything that defines an encoder around a module of one's own but its weights; see `EncoderSpec` for the rest.
-
-    Args:
-        module: Where it came from.
-    """
+    """Everything but weights that defines an encoder around a module of one's own; see `EncoderSpec`."""
 
     module: ModuleOrigin
 
@@ -155,8 +151,6 @@ class OwnBackbone(Backbone):
     """A module of one's own from images to features (B, ``width``).
 
     Args:
-        body: The module.
-        width: Values per image.
         output: What is taken of what it returns; see `selected`.
         preprocess: Prepares pixels for it, after mean and deviation (which are 0 and 1 then); None leaves them.
     """
@@ -253,7 +247,6 @@ def selected(result: Any, output: str) -> Tensor:
 
 
 def _named(result: Any, name: str) -> Any:
-    """Return an entry by its key or attribute, or refuse with those that there are."""
     found = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
     if found is None:
         raise DataError(
@@ -407,13 +400,7 @@ def _snapshot(module: nn.Module) -> nn.Module:
 
 
 def _refuse_unfit(features: Tensor, dim: int | None, again: Callable[[int], Tensor]) -> None:
-    """Refuse what is not one finite vector per image, of one dimension, that depends on this image alone.
-
-    Args:
-        features: Of the first two images.
-        dim: Dimension that is expected.
-        again: Returns the features of so many of the first images, computed anew.
-    """
+    """Refuse what is not one finite vector per image, of one dimension, that depends on this image alone."""
     if features.shape[0] != 2:
         raise DataError(f"The module returned {tuple(features.shape)} for 2 images.", expected="one vector per image")
     width = features.shape[1]

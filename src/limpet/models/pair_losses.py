@@ -54,7 +54,6 @@ class RankingLoss(PairLoss):
 
     Args:
         width: Texts of each pair or triplet: 2 or 3.
-        scale: Multiplies the similarities.
     """
 
     def __init__(self, width: int, scale: Positive = 20.0) -> None:
@@ -90,7 +89,6 @@ class TripletLoss(PairLoss):
 
     Args:
         width: Texts of each: 3.
-        margin: By how much.
     """
 
     def __init__(self, width: int, margin: Positive = 0.3) -> None:

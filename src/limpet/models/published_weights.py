@@ -65,12 +65,6 @@ def local_model(build: Any, config: Any, weights: Path | None, *, published: str
 
     Weights become float32; those that the model has no place for (a classifier) are left out, none may be missing.
 
-    Args:
-        build: The class of the model, or a partial of it.
-        config: Its configuration.
-        weights: The folder, or None for a fresh start.
-        published: Name of a published model that fits, for messages.
-
     Raises:
         ConfigError: There is no such folder, or it holds weights of another architecture, or damaged ones.
     """
@@ -164,7 +158,6 @@ def _to_fetch(place: str, published: str) -> str:
 
 
 def _refuse_partial(report: Mapping[str, Any], weights: Path) -> None:
-    """Refuse weights that leave a part of the model random."""
     missing = [name for name in report["missing_keys"] if not name.endswith("num_batches_tracked")]
     absent = sorted([*missing, *(str(entry[0]) for entry in report["mismatched_keys"])])
     if absent:

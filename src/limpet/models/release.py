@@ -59,7 +59,6 @@ class Release(OnHub):
 
     Args:
         encoder: The network, in evaluation mode.
-        record: Its description.
         head: The classifier it was trained with; None if discarded.
         classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
         trained_on: The items it was trained on; None where that is not known.

@@ -38,7 +38,6 @@ class ReleaseRecord(BaseModel):
     Args:
         format_version: Version of the folder's layout.
         fingerprint: Identity of the encoder; rows of a gallery carry it.
-        encoder: What was built.
         space: What its embeddings are points of.
         compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
         padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, so

@@ -28,10 +28,8 @@ class SentenceModel:
     """A network with its pooling, as ``modules.json`` of its folder lists them, in float32.
 
     Args:
-        folder: Where its files are.
         max_length: Tokens that count of every text, with the special ones; the model's own when left out.
         truncate_dim: Keep so many of the first values of every vector; the model's own when left out.
-        device: Where to compute.
 
     Raises:
         ConfigError: The library or the files are missing, a part is code of its own, or a setting is out of range.

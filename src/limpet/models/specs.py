@@ -196,13 +196,7 @@ class EncoderSpec(EmbeddingSpec):
         return self.channels, *sides(self.image_size)
 
     def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
-        """Return the spec of a network that starts from this one's backbone, with a projection of its own.
-
-        Args:
-            dim: Dimension of its embeddings.
-            projection: From the backbone to them.
-            zeta: See `EmbeddingSpec`.
-        """
+        """Return the spec of a network that starts from this one's backbone, with a projection of its own."""
         values = {"dim": dim, "projection": projection, "zeta": zeta, "lifts_directions": False}
         return _checked(type(self), {**self.model_dump(), **values})
 
@@ -234,7 +228,6 @@ def encoder_spec(**values: Any) -> EncoderSpec:
 
 
 def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
-    """Build a spec, or refuse in words what is wrong with its values."""
     try:
         return kind(**values)
     except ValidationError as error:

@@ -30,9 +30,6 @@ class StaticFiles:
     ``config.json`` may ask for unit vectors.
 
     Args:
-        folder: Where they are.
-        weights: The safetensors file.
-        tokenizer: The tokenizer, as JSON.
         names: Names of the arrays in the weights.
     """
 
@@ -75,7 +72,6 @@ class StaticWords:
     """A static model: the mean of the vectors of a text's tokens.
 
     Args:
-        files: Its files.
         max_length: Tokens that count of every text; the model's own when left out.
         truncate_dim: Keep so many of the first values of every vector; all when left out.
 
@@ -171,7 +167,6 @@ def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]
 
 @lru_cache(maxsize=4)  # reading one takes longer than all else about a model
 def _tokenizer(path: Path, digest: str, max_length: int | None) -> Any:
-    """Return the tokenizer in a file, which changes with the digest of the file."""
     with needing("A model of static words"):
         from tokenizers import Tokenizer
     try:

@@ -76,11 +76,7 @@ class TextService(Protocol):
     """What opens models that are no files here, by a name of its own before a colon; one class per kind of service."""
 
     def short_name(self, place: str) -> str:
-        """Return what a folder for the embeddings of a model may be called.
-
-        Args:
-            place: What stands after the colon.
-        """
+        """Return what a folder for the embeddings of a model may be called."""
         ...
 
     def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
@@ -144,10 +140,6 @@ def recorded_model(release: Path, recorded: str) -> ModelName:
 
     A folder that somebody else made must not decide which server receives texts and a key, nor what is downloaded.
 
-    Args:
-        release: Folder of the release.
-        recorded: What its record says.
-
     Raises:
         ReleaseError: It is behind an API, on the hub and not in its cache, code, or ``within:`` leads out of the
             folder.
@@ -179,13 +171,6 @@ def recorded_model(release: Path, recorded: str) -> ModelName:
 
 def refuse_another(model: ModelName, fingerprint: str, dim: int, truncate_dim: int | None, owner: str | Path) -> None:
     """Refuse a model behind an API that cannot be the one a folder was made with, before it is asked.
-
-    Args:
-        model: What the user named; models that are files are compared once they are open.
-        fingerprint: Of the model that the folder was made with.
-        dim: Dimension of its vectors.
-        truncate_dim: Keep so many of the first values of every vector.
-        owner: The folder, for the message.
 
     Raises:
         ReleaseError: The address or the dimension is another one.
@@ -468,7 +453,6 @@ def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: Te
 
 
 def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:
-    """Return a name that no other model, role, prefix or texts share."""
     asked = hashlib.sha256(repr((role, encoder.prefix(role))).encode()).hexdigest()
     parts = (encoder.fingerprint.split(":")[1], asked, texts.digest())
     return f"texts-{'-'.join(part[:16] for part in parts)}.safetensors"

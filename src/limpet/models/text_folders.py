@@ -161,7 +161,6 @@ def _installed_package(name: str) -> str:
 
 
 def _similar_package(name: str) -> str:
-    """Return ``" Did you mean 'x'?"`` for an installed package with a model and nearly this name, or nothing."""
     installed = {str(one.name) for one in distributions()}
     for close in get_close_matches(name, sorted(installed), n=3, cutoff=0.7):
         if any(file.suffix == ".safetensors" for file in distribution(close).files or []):
@@ -279,7 +278,6 @@ def refuse_parts_of_weights(folder: Path) -> None:
 
 
 def _says(settings: object, name: str) -> bool:
-    """Return whether a setting is given, in settings or in those within them."""
     if not isinstance(settings, Mapping):
         return False
     return bool(settings.get(name)) or any(_says(value, name) for value in settings.values())

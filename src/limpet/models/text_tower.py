@@ -44,7 +44,6 @@ class TextTower(EmbeddingNetwork):
     same.
 
     Args:
-        spec: What it is.
         model: The text model, as its library opens it; it is trained in place.
 
     Raises:

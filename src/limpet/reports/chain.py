@@ -116,7 +116,6 @@ def _unsure(results: ChainResults) -> list[str]:
 
 
 def _undefined(results: ChainResults) -> list[str]:
-    """Say where P_comp is not defined, and by which numbers."""
     if results.p_comp is None or results.independent_self is None:
         return ["No independent models were given, so P_comp and P_up are missing: --independent gives them."]
     names, alone, found = results.models, results.independent_self, []
@@ -251,7 +250,6 @@ def render_chain_report(results: ChainResults) -> str:
 
 
 def _judged_by(results: ChainResults) -> list[tuple[str, str]]:
-    """Return the metric, the smallest gain that counts, and what is guarded."""
     effect = [] if results.min_effect is None else [("smallest effect", score(results.min_effect))]
     guarded = ", ".join(map(metric_name, results.guards)) or "nothing"
     return [("metric", metric_name(results.metric)), *effect, ("guarded", guarded)]

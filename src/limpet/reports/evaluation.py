@@ -98,7 +98,6 @@ def headline(results: EvaluationResults) -> str:
 
 
 def _headline_of(name: str, record: Evaluation) -> str:
-    """Say what one new model may do, and where it is clearly worse whatever the verdict."""
     worse = listed(worse_places(record))
     metric = metric_name(record.gate_metric)
     once = " once it is mapped." if "gallery" in (record.mapped or {}) else " today."
@@ -119,7 +118,6 @@ def _headline_of(name: str, record: Evaluation) -> str:
 
 
 def _equal(record: Evaluation) -> bool:
-    """Say whether old and new queries score the same on the old gallery, whatever queries are drawn."""
     return record.gain() == 0 and record.gain_interval() == (0, 0)
 
 
@@ -208,7 +206,6 @@ def _next_step(record: Evaluation) -> str:
 
 
 def _no_better(record: Evaluation) -> bool:
-    """Whether the new model scores no more on its own gallery than the old one on its own."""
     new, old = record.score("self_new"), record.score("self_old")
     return new is not None and old is not None and new <= old
 
@@ -254,7 +251,6 @@ def trained_notes(record: Evaluation) -> list[str]:
 
 
 def _guard_notes(record: Evaluation) -> list[str]:
-    """Say by how much new queries are worse in each metric where they clearly are, guarded or not."""
     found = {metric: record.gain_interval(metric) for metric in record.interval or {}}
     beside = [metric for metric in clearly_worse(found) if metric not in (*record.worse, record.gate_metric)]
     told = [(metric, "Clearly worse") for metric in record.worse]
@@ -268,7 +264,6 @@ def _guard_notes(record: Evaluation) -> list[str]:
 
 
 def _rounding_notes(record: Evaluation) -> list[str]:
-    """Say that a gain may come from rounding, where it may."""
     if not record.within_rounding:
         return []
     return [
@@ -278,7 +273,6 @@ def _rounding_notes(record: Evaluation) -> list[str]:
 
 
 def _mixing_notes(record: Evaluation) -> list[str]:
-    """Say whether vectors of both models may stand in one gallery, where that was measured."""
     if record.mixing is None:
         return []
     hits = [(one.first_hits, one.words) for one in record.mixing.meetings if one.first_hits is not None]
@@ -318,7 +312,6 @@ def mixing_rows(record: Evaluation) -> Table:
 
 
 def _class_notes(record: Evaluation) -> list[str]:
-    """Say how few classes there are, where they are few."""
     bootstrap = record.protocol.bootstrap
     if bootstrap.resample == "queries" or bootstrap.groups >= FEW:
         return []
@@ -326,7 +319,6 @@ def _class_notes(record: Evaluation) -> list[str]:
 
 
 def _mapped_notes(record: Evaluation) -> list[str]:
-    """Say which side of the cross-test a map or a head made, and what could not be measured then."""
     mapped = record.mapped or {}
     if not mapped:
         return []
@@ -392,13 +384,7 @@ _BLIND = "Without labels nobody can say which results are right"
 
 
 def agreement_finding(agreement: Agreement | None, level: str, begin: str = _BLIND) -> str:
-    """Say how much of what people find today they would find again; never that this is good or bad.
-
-    Args:
-        agreement: What `agreement_of` returned.
-        level: Of its intervals, in words.
-        begin: How the sentence begins.
-    """
+    """Say how much of what people find today they would find again; never that this is good or bad."""
     if agreement is None:
         return f"{begin}, and no agreement was measured."
     cross, later = agreement.cross, agreement.self_new
@@ -605,7 +591,6 @@ def render_report(
 
 
 def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """Draw everything that the evaluations have numbers for."""
     from limpet.reports.plots.bars import score_bars
     from limpet.reports.plots.forest import difference_plot
     from limpet.reports.plots.lines import curve_plot
@@ -637,7 +622,6 @@ def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
 
 
 def _disks(placed: Mapping[str, PoincareDisk]) -> dict[str, Drawing]:
-    """Draw the disk of every model."""
     from limpet.reports.plots.scatter import disk_plot
 
     width = 600 if len(placed) == 1 else 340
@@ -707,7 +691,6 @@ def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 
 
 def _fingerprints(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
-    """Return the fingerprint of every model, the common ones once."""
     found: dict[str, str] = {}
     for record in evaluations.values():
         for role in ("old", "independent"):

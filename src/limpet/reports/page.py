@@ -52,14 +52,7 @@ def drawn_both(
     wide: Mapping[str, float] | None = None,
     narrow: Mapping[str, float] | None = None,
 ) -> Drawing:
-    """Compile a chart of values for desks and for phones.
-
-    Args:
-        draw: Returns the chart of a width.
-        values: What it draws.
-        wide: Its other sizes for desks, or another width than 640 pixels.
-        narrow: Its other sizes for phones.
-    """
+    """Compile a chart of values for desks and for phones."""
     from limpet.reports.plots.rendering import svg
 
     charts = (draw(*values, **{"width": width, **(sizes or {})}) for width, sizes in ((640, wide), (PHONE, narrow)))
@@ -174,13 +167,7 @@ def protocol_rows(record: Evaluation) -> list[tuple[str, str]]:
 def rule_rows(
     protocol: ProtocolRecord, first: Sequence[tuple[str, str]] = (), then: Sequence[tuple[str, str]] = ()
 ) -> list[tuple[str, str]]:
-    """Return the rows of what a protocol says of itself, and how intervals were drawn.
-
-    Args:
-        protocol: What was fixed.
-        first: Rows that follow the name.
-        then: Rows that follow the options.
-    """
+    """Return the rows of what a protocol says of itself, and how intervals were drawn."""
     from limpet.evaluation.protocols import PROTOCOLS  # here: commands ask this module for less than a page
 
     known = PROTOCOLS.get(protocol.name)

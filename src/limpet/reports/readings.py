@@ -90,13 +90,7 @@ def class_range(changes: Mapping[str, ClassChangeSummary]) -> Range:
 
 
 def class_rows(change: ClassChangeSummary, end: End, count: int | None = None) -> Table:
-    """Return the classes at one end as a table.
-
-    Args:
-        change: The record.
-        end: "worst" or "best".
-        count: How many at most; None for all that the record names.
-    """
+    """Return the classes at one end as a table."""
     rows = []
     for one in classes_at(change, end)[:count]:
         numbers = [f"{one.queries:,}", score(one.before), score(one.after)]
@@ -122,10 +116,6 @@ CHANGES = {
 
 def changes_of(found: FirstHitChanges, judged: float) -> dict[str, float]:
     """Return which share of all queries each change befell, in the order of `CHANGES`, those that did.
-
-    Args:
-        found: How first hits changed.
-        judged: Share of the queries of which it is known what is right.
 
     >>> from limpet.galleries.rehearsal.results import FirstHitChanges
     >>> changes_of(FirstHitChanges(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)

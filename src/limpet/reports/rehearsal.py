@@ -69,7 +69,6 @@ def rehearsal_headline(results: Rehearsal) -> str:
 
 
 def _ends(results: Rehearsal) -> tuple[float, float, float]:
-    """Return the main metric today, at the swap and at the end."""
     values = results.curve.values[results.metric]
     return results.before[results.metric], values[0], values[-1]
 

@@ -74,7 +74,6 @@ class Finding:
     Args:
         headline: The most important in a line.
         sentences: What was measured, and after it what else there is to know.
-        next_steps: What to do.
         verdict: A key of `MARKS`, where there is one.
         name: Of what it is about, where that is a part of the results.
         steps: Numbers to compare with each other, with a name each: of the system as it is, of what is new, and so on.
@@ -196,13 +195,7 @@ _NAMED = 6  # searches or models that are named one by one
 
 
 def tie_notes(ties: Ties | None, protocol: ProtocolRecord, metrics: Iterable[str]) -> list[str]:
-    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery.
-
-    Args:
-        ties: What ties there are; None where nothing was scored.
-        protocol: How they were measured.
-        metrics: What was measured.
-    """
+    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery."""
     notes = []
     if ties is not None:
         if ties.constant:

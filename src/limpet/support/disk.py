@@ -36,10 +36,6 @@ def regular(path: str | Path) -> Path:
 def only_files(folder: Path, *, deep: bool = False) -> Path:
     """Return a folder of files that libraries may open; see `regular`.
 
-    Args:
-        folder: Other folders may be in it.
-        deep: Look into these, too.
-
     Raises:
         OSError: It cannot be listed, or a pipe, a device or a socket is in it.
     """
@@ -147,11 +143,6 @@ class Disk:
 @contextmanager
 def whole_folder(path: Path, who: str, disk: Disk | None = None) -> Iterator[Path]:
     """Let a folder be filled beside the place where it then appears, durable, whole or not at all.
-
-    Args:
-        path: The place; nothing may be there but an empty folder.
-        who: What for, shown to others.
-        disk: What makes it durable.
 
     Yields:
         The folder to fill, empty; what a process that was killed left of it is gone.

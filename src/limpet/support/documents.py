@@ -1,9 +1,4 @@
-"""JSON and YAML that anybody may have written, as plain values.
-
-The libraries stop at some documents with errors of Python itself: nesting deeper than its stack, whole numbers longer
-than it converts, dates that no calendar has. And some values stop who uses them: numbers that no computation takes, or
-a list that holds itself. All are refused here, where the place in the document can be told.
-"""
+"""JSON and YAML that anybody may have written, as plain values."""
 
 from __future__ import annotations
 
@@ -103,11 +98,6 @@ def read_yaml(path: Path, expected: str) -> dict[Any, Any]:
 def parsed_yaml(text: str, where: str, expected: str) -> Any:
     """Return what a YAML document holds, as plain values; a key that is written twice is refused.
 
-    Args:
-        text: The document.
-        where: What to call it in a message.
-        expected: What it should be, for messages.
-
     Raises:
         ConfigError: It is no YAML, or one of the things above.
     """
@@ -153,7 +143,6 @@ class _Loader(_Base):
     """Plain values, whose errors tell the place of what cannot be one."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the value of a node."""
         try:
             value = super().construct_object(node, deep)
         except _PYTHON_ERRORS as error:

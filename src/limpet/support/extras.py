@@ -1,8 +1,4 @@
-"""Packages that only a part of limpet needs, the extra that brings each, and how one that is missing is told.
-
-``pip install .`` brings what evaluates stored vectors, fits adapters and keeps galleries in memory. Everything
-else is imported where it is used; `needing` turns what Python says of an absent package into what to type.
-"""
+"""Packages that only a part of limpet needs, the extra that brings each, and how one that is missing is told."""
 
 from __future__ import annotations
 

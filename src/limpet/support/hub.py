@@ -1,8 +1,4 @@
-"""Folders of models on Hugging Face's hub: fetched, pushed, and described by a card whose front matter it reads.
-
-What is fetched are the plain files that a release or an adapter consists of, and no others; whoever opens them proves
-that they are what was saved.
-"""
+"""Folders of models on Hugging Face's hub: fetched, pushed, and described by a card whose front matter it reads."""
 
 from __future__ import annotations
 
@@ -59,7 +55,6 @@ class HubPlace(TypedDict, total=False):
         revision: Branch, tag or commit there.
         token: For models that are not public; the one that `hf auth login` keeps when left out.
         cache_dir: Where copies are kept; the cache of the hub when left out.
-        endpoint: Address of another hub.
         local_files_only: Ask nobody: take the copy in the cache.
     """
 
@@ -72,10 +67,6 @@ class HubPlace(TypedDict, total=False):
 
 def fetched(name: str | Path, **place: Unpack[HubPlace]) -> Path:
     """Return the folder of a model: one that is here, or a copy of one on the hub in its cache.
-
-    Args:
-        name: A folder, or ``owner/name`` on the hub.
-        **place: See `HubPlace`.
 
     Raises:
         MissingExtraError: It is no folder, and huggingface_hub is not installed.

@@ -14,9 +14,6 @@ def on_first_use(module: str) -> tuple[Callable[[str], Any], Callable[[], list[s
     """Return ``__getattr__`` and ``__dir__`` of a module that exports what it imports below ``if TYPE_CHECKING:``.
 
     That block is read from the source, so that type checkers and Python share one list of places.
-
-    Args:
-        module: Its ``__name__``.
     """
     source = Path(str(sys.modules[module].__file__)).read_text(encoding="utf-8")
     places = {

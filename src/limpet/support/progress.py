@@ -26,12 +26,9 @@ class Told(TypedDict, total=False):
     """How far a long step is; each step tells some of these.
 
     Args:
-        step: What is being done.
         state: The same in a word or two, where several things are done by turns.
         done: How much of it, in items or mebibytes.
         total: Of all; None where that is not known.
-        read: Rows that were read.
-        written: Items that were written.
         skipped: Rows whose item was there before.
         embedded: Items that a source made vectors of.
         missing: Items that it does not have.
@@ -189,12 +186,9 @@ class RichBar(Bar):
     """A bar by Rich.
 
     Args:
-        name: What is done.
-        unit: What is counted.
         total: Of all, where it is known before.
         console: Where it is drawn; standard error when left out.
         transient: Whether it vanishes at the end.
-        disable: Whether nothing is drawn.
     """
 
     def __init__(
@@ -245,12 +239,7 @@ class RichBar(Bar):
 
 
 class TqdmBar(Bar):
-    """A bar by tqdm, as notebooks draw it where they can.
-
-    Args:
-        name: What is done.
-        unit: What is counted.
-    """
+    """A bar by tqdm, as notebooks draw it where they can."""
 
     def __init__(self, name: str, unit: str = "items") -> None:
         from tqdm.auto import tqdm

@@ -132,11 +132,7 @@ _WORDS = {
 
 
 def wanted(errors: Sequence[ErrorDetails]) -> str:
-    """Return what pydantic would have accepted, in words; of several types, each once.
-
-    Args:
-        errors: What it found wrong with one value.
-    """
+    """Return what pydantic would have accepted, in words; of several types, each once."""
     return ", or ".join(dict.fromkeys(map(_wanted, errors)))
 
 

@@ -149,12 +149,7 @@ def put_beside(folder: Path) -> Path:
 
 
 def combined(own: str, things: Iterable[Any]) -> str:
-    """Return the digest of code of limpet's own and of the packages that define classes or functions.
-
-    Args:
-        own: Digest of limpet's files.
-        things: See `version_of`.
-    """
+    """Return the digest of code of limpet's own and of the packages that define classes or functions."""
     return hashlib.sha256(json.dumps([own, *map(version_of, things)]).encode()).hexdigest()[:16]
 
 

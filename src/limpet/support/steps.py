@@ -94,11 +94,7 @@ class Gelu(ExportStep):
 
 @dataclass(frozen=True, eq=False)
 class Sum(ExportStep):
-    """The sum of what several lists of steps make of x.
-
-    Args:
-        branches: At least one list.
-    """
+    """The sum of what several lists of steps make of x."""
 
     name = "sum"
     words = "adds up several maps"

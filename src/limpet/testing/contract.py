@@ -102,7 +102,6 @@ class AtLineError(AssertionError):
 
 
 def _line(error: Exception, code: str) -> str:
-    """Return the line of the file that an error came from, or was told of."""
     if isinstance(error, AtLineError):
         return error.line
     places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename == code]

@@ -1,8 +1,4 @@
-"""What every metric promises of the values that it gives queries.
-
-Items with the same score tie: `Ranked.tied` says how many places each relevant item may have. A metric gives its mean
-over all orders of the tied items, so that no value depends on the order of a gallery; see `evaluation.metrics`.
-"""
+"""What every metric promises of the values that it gives queries."""
 
 from __future__ import annotations
 

@@ -138,7 +138,6 @@ def promise(function: Callable[[LiveIndex], None]) -> Callable[[LiveIndex], None
 
 
 def _started(index: LiveIndex) -> Upgrade:
-    """Start an upgrade and make everything ready for a swap, while the application goes on."""
     upgrade = index.start()
     stands(upgrade, "started")
     changes(index, 1)

@@ -40,7 +40,6 @@ def standing_of(record: ReleaseRecord) -> Standing:
 
 @cache
 def _code_of_limpet(place: str) -> str:
-    """Return the digest of what is common to all methods, and of the module of one of them."""
     others = {one.partition(":")[0].rpartition(".")[2] for one in METHODS.places.values() if one != place}
     files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
     own = [path for path in files if path.parent != ROOT / "methods" or path.stem not in others]

@@ -96,7 +96,6 @@ class HandStep(Step):
     """A step of a loop of one's own, which lacks what the loop did not pass; reading that is refused.
 
     Args:
-        missing: What is not there.
         values: Those of `Step`.
     """
 
@@ -608,7 +607,6 @@ class CompatibilityLoss(nn.Module):
     def _seen(
         self, embeddings: Tensor, old: Tensor | None, missing: frozenset[Read], values: Mapping[str, Tensor]
     ) -> Step:
-        """Return all that the method may know about the batch."""
         if not (self.training and self._changed):
             self._reseed(self._step + 1)  # otherwise draws go on from those for the inputs
         done = self._epoch + (self._step / self._steps if self._steps else 0.0)
@@ -753,7 +751,6 @@ def _as_head(module: object, what: str, otherwise: str) -> Head:
 
 
 def _rows_of(head: Head) -> int | None:
-    """Return how many classes a classifier scores, where its weights tell."""
     weight = getattr(head.classifier, "weight", None) if isinstance(head, OwnClassifier) else head.weight
     return len(weight) if isinstance(weight, Tensor) and weight.dim() == 2 else None
 
@@ -763,7 +760,6 @@ def _overrides(method: CompatibilityMethod, hook: str) -> bool:
 
 
 def _processes() -> tuple[int, int]:
-    """Return how many processes train together, and the number of this one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size(), torch.distributed.get_rank()
     return 1, 0

@@ -142,14 +142,7 @@ def train_head(
 
 
 def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: EmbeddingSet, folder: Path) -> None:
-    """Save what takes an older gallery to a head that stays with its frozen model beside it.
-
-    Args:
-        method: What trained the head.
-        old: Embeddings of the older model.
-        own: What the head makes of the same items.
-        folder: Of the head.
-    """
+    """Save what takes an older gallery to a head that stays with its frozen model beside it."""
     learnt = method.gallery_adapter(load_carried(folder), old, own)
     if learnt is None:
         learnt = Local("old_to_new").fit(*without_doubtful(old, own, direction="old_to_new"))
@@ -158,10 +151,6 @@ def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: Em
 
 def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
     """Open what `train_head` saved.
-
-    Args:
-        folder: Where.
-        release: The head, where it is at hand already.
 
     Raises:
         ReleaseError: There is no release, or it was altered; or the lifted old model or the adapter beside it is gone,
@@ -247,7 +236,6 @@ def paired(
 
 
 def _same_items(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Return the items that both sets hold, in one order and without labels."""
     pairs = matched(old, new)
     rows = old[pairs.old_rows], new[pairs.new_rows]
     before, after = (one.replace(labels=None, class_names=None) for one in rows)

@@ -23,16 +23,12 @@ class TrainingStep(TypedDict):
 
     Args:
         epoch: Number of the epoch, from 0.
-        epochs: How many there are.
         step: Number of the step in its epoch, from 0.
         steps: How many there are in an epoch.
         loss: Sum of the terms, before the weights moved.
-        terms: The terms by name.
         measures: What the method measured at the start of the epoch.
-        learning_rate: Of this step.
         images: How many items this process saw in it.
         done: Steps of all epochs so far.
-        total: Of all steps.
     """
 
     epoch: int
@@ -53,7 +49,6 @@ class EventLog:
 
     Args:
         folder: Where the file is written.
-        every: Steps between two lines.
         loggers: Open what else is told the numbers; see `limpet.training.loggers`.
         then: Told every event as well, such as a progress bar.
 

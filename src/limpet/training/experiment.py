@@ -61,12 +61,7 @@ def settings(what: str) -> Callable[[Class], Class]:
 
 
 def refusal(error: ValidationError, kind: Any) -> LimpetError:
-    """Return the first thing that is wrong with settings as a message: what was given, and what was expected.
-
-    Args:
-        error: What pydantic found.
-        kind: The class of the settings.
-    """
+    """Return the first thing that is wrong with settings as a message: what was given, and what was expected."""
     first = error.errors()[0]
     own = first.get("ctx", {}).get("error")
     if isinstance(own, LimpetError):  # a rule of several fields, which speaks for itself

@@ -82,13 +82,7 @@ class FineTuned:
         return self.head.release
 
     def embed(self, texts: TextSet, *, role: Role = "both", batch_size: int = 64) -> EmbeddingSet:
-        """Return what it makes of texts: queries, and once a gallery is embedded anew, documents.
-
-        Args:
-            texts: What to embed.
-            role: What they are to the model.
-            batch_size: Texts at a time.
-        """
+        """Return what it makes of texts: queries, and once a gallery is embedded anew, documents."""
         return embed_features(self.release, embed_texts(self.encoder, texts, role=role, batch_size=batch_size))
 
     def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
@@ -208,11 +202,6 @@ def fine_tune(
 def load_fine_tuned(folder: Path, release: Release | None = None, *, device: torch.device | str = "cpu") -> FineTuned:
     """Open what `fine_tune` saved.
 
-    Args:
-        folder: Where.
-        release: The release, where it is at hand already.
-        device: Where the text model computes.
-
     Raises:
         ReleaseError: There is none, or a file of it was altered.
         ConfigError: The text model within cannot be opened.
@@ -254,16 +243,7 @@ def _start(
     folder: Path,
     progress: Progress[TrainingStep],
 ) -> dict[str, Tensor] | None:
-    """Return the weights that training starts from beside those of the text model; None for random ones.
-
-    Args:
-        start: See `fine_tune`.
-        old: Of the old model.
-        new: Of the text model as it is, for the same items.
-        experiment: What is to be trained, as it was asked for.
-        folder: Of the release.
-        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
-    """
+    """Return the weights that training starts from beside those of the text model; None for random ones."""
     if start == "head":
         recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
         head = train_head(
@@ -300,7 +280,6 @@ def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, Vect
 
 
 def _parts(encoder: TextEncoder, role: Role, texts: TextSet | TextPairs) -> list[tuple[NDArray[np.int64], Role]]:
-    """Return which rows are embedded in which role."""
     rows = np.arange(len(_each(texts)))
     if role == "both" and encoder.prefixes["both"] is None:
         asks = np.isin(rows, texts.rows[:, 0]) if isinstance(texts, TextPairs) else rows % 2 == 0
@@ -346,7 +325,6 @@ def embedded_before(
 def _tokens(
     network: SentenceModel, encoder: TextEncoder, texts: TextSet | TextPairs, role: Role
 ) -> list[NDArray[np.int64]]:
-    """Return the tokens of every text, with the prefix of its role."""
     found: dict[int, NDArray[np.int64]] = {}
     for rows, one in _parts(encoder, role, texts):
         made = tokens_of(network.opened, list(_each(texts).texts[rows]), encoder.prefix(one))

@@ -155,7 +155,6 @@ class _Run:
 
     @property
     def objective(self) -> Objective:
-        """What is trained, as it is without Fabric's wrapping."""
         return self.state.objective
 
     def to_the_end(self) -> History:
@@ -215,7 +214,6 @@ class _Run:
             before = time.monotonic()
 
     def _step(self, cpu_batch: Batch, epoch: int, progress: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and its terms before the weights moved."""
         batch: Batch = self.fabric.to_device(cpu_batch)
         batch = batch._replace(inputs=laid_out(batch.inputs, self.channels_last))
         old_features = self._old_features(batch, cpu_batch)
@@ -238,7 +236,6 @@ class _Run:
         old_features: Tensor | None,
         old_labels: Tensor,
     ) -> Step:
-        """Return all that the method may know about one batch."""
         return Step(
             new=View.of(features, self.space),
             old=None if old_features is None else View.of(old_features, self.space),
@@ -255,7 +252,6 @@ class _Run:
         )
 
     def _move(self, loss: Tensor) -> None:
-        """Take the optimiser's step, and let the method look at gradients and moved weights."""
         self.wrapped_optimizer.zero_grad()
         self.fabric.backward(loss)
         if self.clip_norm is not None:

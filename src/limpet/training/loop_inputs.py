@@ -111,7 +111,6 @@ class Classes:
 
     Args:
         numbers: Sorted, none twice, int64 (C,).
-        names: One name for each.
     """
 
     numbers: NDArray[np.int64]

@@ -56,10 +56,8 @@ class Making:
     """Everything that decides what `train_release` trains; see there for what is not said here.
 
     Args:
-        items: The training set.
         experiment: What to train, with what its space decides.
         space: What embeddings are points of.
-        method: What keeps them compatible.
         old: The predecessor on that space; None without one.
         old_images: The predecessor's own training set.
         old_items: The training set as the predecessor takes it; None where it takes the same.
@@ -67,7 +65,6 @@ class Making:
         start: Weights by name that the encoder starts from.
         frozen_model: How the frozen model is opened whose vectors the items are.
         task: What is learned in place of classes.
-        data_name: Name of the data.
         warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
         gallery: What an older model embedded of the training set, if its map is learnt.
     """
@@ -159,12 +156,7 @@ class Making:
         return data
 
     def identity(self, record: MakingRecord, encoder: EmbeddingNetwork) -> dict[str, object]:
-        """Return the plain values by which a run of the same making is known, finished or not.
-
-        Args:
-            record: What `record` returned.
-            encoder: The network to be trained.
-        """
+        """Return the plain values by which a run of the same making is known, finished or not."""
         recipe = self.experiment.recipe.decides()
         identity: dict[str, object] = {**record, "encoder": encoder.spec.identity(), "recipe": recipe}
         if self.learns_space:
@@ -179,11 +171,6 @@ def finished(folder: Path, identity: Mapping[str, object], start: Release | None
     """Load the release that a run of this identity left in a folder; None where there is none yet.
 
     It is known whatever code trained it: `ReleaseRecord.code` tells.
-
-    Args:
-        folder: Where.
-        identity: What `Making.identity` returned.
-        start: The release that the run went on from, whose module it may need.
 
     Raises:
         ConfigError: The folder holds another release; it is not replaced.
@@ -212,12 +199,7 @@ def trained(folder: Path, start: Release | None) -> Release:
 
 
 def set_aside(folder: Path, code: str) -> Path | None:
-    """Rename a folder whose release, or whose unfinished run, is not of this code; return what it is called now.
-
-    Args:
-        folder: Where a model is to be trained.
-        code: Digest of the code that is to train it.
-    """
+    """Rename a folder whose release, or whose unfinished run, is not of this code; return what it is called now."""
     checkpoint = folder / CHECKPOINT
     if (folder / "config.json").exists():
         found = load_record(folder).code

@@ -108,7 +108,6 @@ class RunState:
     Args:
         objective: What is trained; its weights and buffers are part of the state.
         optimizer: What trains it, with all that it remembers.
-        fabric: Device and processes.
         path: File that keeps the state; None keeps none.
         identity: What the run is; the state of another run is refused.
         history: Of the run so far.

@@ -22,7 +22,6 @@ class Settled:
     Args:
         space: What its embeddings are points of.
         zeta: Length at which its features are clipped; None where lengths do not count.
-        head: Name of its classifier.
         old: The predecessor, on that space; None without one.
     """
 

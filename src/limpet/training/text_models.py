@@ -35,11 +35,9 @@ class VectorMap:
     """A head, an adapter or a lifted release: from the vectors of one model to another space; nothing is embedded.
 
     Args:
-        name: How it was named.
         source: Fingerprint of the model whose vectors it reads.
         fingerprint: Of the vectors that it makes.
         space: What these are points of.
-        apply: Maps them.
     """
 
     name: str
@@ -81,9 +79,6 @@ class VectorMap:
 def open_map(name: str | ModelName) -> VectorMap:
     """Open a head, an adapter, or a release that training wrote as old-lifted.
 
-    Args:
-        name: release:FOLDER or adapter:FOLDER.
-
     Raises:
         ConfigError: It names something else.
         ReleaseError: It is a release that takes no vectors, or a folder was altered.
@@ -102,7 +97,6 @@ class TextModel:
     """A model of texts, whatever it is made of.
 
     Args:
-        name: How it was named.
         encoder: The frozen or fine-tuned model that reads the texts.
         through: The head or adapter that its vectors go through; None of a model alone.
     """
@@ -237,14 +231,7 @@ def identify(
     device: torch.device | str = "cpu",
     api: ApiSettings | None = None,
 ) -> tuple[str, Space]:
-    """Return the fingerprint of the vectors that a model makes, and their space; as little as possible is opened.
-
-    Args:
-        name: Of any kind but stored vectors.
-        settings: How a frozen text model embeds.
-        device: Where it computes.
-        api: How a model behind an API is asked.
-    """
+    """Return the fingerprint of the vectors that a model makes, and their space; as little as possible is opened."""
     named = ModelName.of(name)
     if named.scheme == "adapter":
         through = open_map(named)

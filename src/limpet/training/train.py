@@ -221,7 +221,6 @@ def _settled(
 
 
 def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
-    """Return the encoder and the classifier that training begins with."""
     experiment, classes = making.experiment, making.items.class_names
     with seeded(experiment.seed):
         encoder = network_of(experiment, making.encoder)
@@ -246,10 +245,6 @@ def network_of(experiment: Experiment, start: Release | None) -> EmbeddingNetwor
 
     What of it is not to learn does not; low-rank additions come later, when all weights are in place.
 
-    Args:
-        experiment: What is trained.
-        start: The release; None for a new one.
-
     Raises:
         ConfigError: The experiment is of another backbone, or the release is none of images.
     """
@@ -273,7 +268,6 @@ def _going_on(experiment: Experiment, start: Release) -> EmbeddingNetwork:
 
 
 def _pretrained(network: EmbeddingNetwork) -> list[nn.Parameter]:
-    """Return the parameters of the part before the projection."""
     return [] if network.pretrained is None else list(network.pretrained.parameters())
 
 
@@ -295,7 +289,6 @@ def _refuse_random(experiment: Experiment, start: Release | None, *, pretrained:
 
 
 def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
-    """Return what yields batches to train on, and what yields all items un-augmented, in dataset order."""
     items, recipe, model = making.items, making.experiment.recipe, making.experiment.model
     reading: dict[str, Any] = {
         "batch_size": recipe.batch_size,
@@ -326,14 +319,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
 
 
 def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric: Any) -> OldModel | None:
-    """Return what the method may know of the predecessor; None where it looks at none.
-
-    Args:
-        making: What is trained.
-        stored: What the predecessor embedded of the items, where it does not read them itself.
-        cache: Folder for what it embeds now.
-        fabric: Device.
-    """
+    """Return what the method may know of the predecessor; None where it looks at none."""
     old = making.needed
     if old is None:
         return None
@@ -345,7 +331,6 @@ def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric:
 
 
 def _reading_model(old: Release, making: Making, cache: Path, fabric: Any) -> OldModel:
-    """Return what is known of a predecessor that reads the training items itself."""
     recipe = making.experiment.recipe
     settings = {"batch_size": recipe.batch_size, "device": fabric.device, "workers": recipe.workers}
     own = None if making.old_images is None else cached_embeddings(old, making.old_images, cache, **settings)
@@ -359,7 +344,6 @@ def _reading_model(old: Release, making: Making, cache: Path, fabric: Any) -> Ol
 
 
 def _stored_model(old: Release, embeddings: EmbeddingSet) -> OldModel:
-    """Return what is known of a predecessor of which only embeddings of the training items are at hand."""
     rows = embed_features(old, embeddings, form="features")
     return OldModel(embeddings=rows, classes=old.classes, head=old.head, own_training=rows)
 

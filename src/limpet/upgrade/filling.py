@@ -41,11 +41,8 @@ class Backfilled:
         embedded: Items that the source embedded.
         written: Items that have a new vector now; the others were written or deleted meanwhile.
         missing: Items that the source does not have.
-        missing_ids: The first of them.
         without_text: Items whose text is blank, or says nothing to the model; they get no vector.
-        without_text_ids: The first of them.
         lacking: Items that still have no vector of the generation.
-        seconds: How long it took.
         stopped: Why it stopped: "done", "budget", "time", or "interrupted".
     """
 
@@ -66,11 +63,7 @@ class FillInterruptedError(Exception):
 
 
 class LeftOut:
-    """The items of one pass that a source made no vectors of.
-
-    Args:
-        source: The source.
-    """
+    """The items of one pass that a source made no vectors of."""
 
     def __init__(self, source: VectorSource) -> None:
         self._source, self.missing, self.without_text = source, set[str](), set[str]()
@@ -87,12 +80,6 @@ class LeftOut:
 
 def check_source(source: VectorSource, fingerprint: str, space: Space | int, *, of: str) -> None:
     """Refuse a source whose vectors are not those that are asked for.
-
-    Args:
-        source: The source.
-        fingerprint: Of the model.
-        space: The space of its vectors, or their dimension on any space without curvature.
-        of: What to call the model.
 
     Raises:
         DataError: The source is of another model.
@@ -191,11 +178,6 @@ class Fillable(Generic[BatchT]):
     def write(self, batch: BatchT, made: EmbeddingSet, start: int) -> int:
         """Write vectors into items that are as they were read, and count them in `written`.
 
-        Args:
-            batch: The items, in the order of the vectors.
-            made: Their vectors.
-            start: The first one that was not tried yet.
-
         Returns:
             The first one that is left for another call.
         """
@@ -239,7 +221,6 @@ class Filling(Generic[BatchT]):
     written, and come with the next pass. Passes go on until one embeds nothing, at most `PASSES` times.
 
     Args:
-        place: What is filled.
         source: Where the vectors come from.
         batch: Items embedded and written at a time; the place decides when None.
         budget: Stop after embedding this many items.
@@ -349,12 +330,10 @@ class Filling(Generic[BatchT]):
             self._reach(self.place.keep_up)
 
     def _wait(self, done: int, rest: float) -> None:
-        """Rest until the rate allows this many items, or the time is up."""
         wait = max(rest, 0.0 if self.rate is None else done / self.rate - self.elapsed)
         time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self.elapsed)))
 
     def _reach(self, call: Callable[[], _Result]) -> _Result:
-        """Call the place again with growing pauses while it is out of reach, but not where it is damaged or locked."""
         pause = self.pause
         for _ in range(self.retries):
             try:

@@ -11,8 +11,6 @@ class UpgradeModel:
 
     Args:
         fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
-        dim: Dimension of its vectors.
-        note: What people call it.
         options: Words that name what makes its vectors on the command line, such as ``--model st:minilm``.
     """
 

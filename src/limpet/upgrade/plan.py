@@ -24,13 +24,11 @@ class BackfillPlan:
 
     Args:
         generation: The generation, or the model, whose vectors it makes.
-        items: Items of the index.
         rows: Items without a vector of the generation.
         bytes_written: Size of their vectors, without ids, metadata and indexes of the store.
         bytes_until_finish: Size of the vectors of other models, which stay until the upgrade is finished.
         sampled: Items of the sample; 0 without a source.
         missing: How many of them the source does not have.
-        missing_ids: The first of those.
         items_per_second: How fast the source is, items that it has; None where nothing could be measured.
         price_per_thousand: Of embedding 1,000 items; None if it is not known.
         budget_cost: At most this much for embedding; None without limit.
@@ -206,7 +204,6 @@ class _Measured(NamedTuple):
 
 
 def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Callable[[], float]) -> _Measured:
-    """Embed one half of the ids, and then the other half against the clock."""
     half = len(ids) // 2
     first = _embedded(source, ids[:half], batch)
     started = clock()
@@ -218,5 +215,4 @@ def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Calla
 
 
 def _embedded(source: VectorSource, ids: Sequence[str], batch: int) -> list[str]:
-    """Return the ids that the source has."""
     return [name for start in range(0, len(ids), batch) for name in source.embed(ids[start : start + batch]).ids]

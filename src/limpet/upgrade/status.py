@@ -31,7 +31,6 @@ class NextStep:
     Args:
         purpose: What it is for, in words that follow "to".
         words: The command: what follows `limpet GROUP`, without the URL that comes after the first of them.
-        group: Of the command.
     """
 
     purpose: str
@@ -93,14 +92,10 @@ class UpgradeStatus(Reported):
 
     Args:
         place: What is upgraded, in words, without secrets.
-        phase: Of the upgrade.
-        old: The old model.
-        new: The new model.
         serving: The model whose vectors queries search; in a shared column, the model to embed queries with.
         writes: The model that new vectors are written with.
         items: Items that have, or are to have, a vector.
         lacking: Number of items without an up-to-date vector of each model.
-        indexes: Over the new vectors.
         gallery: What only a gallery knows; None of an index that an application owns.
         application: What is known only of an index that an application owns; None of a gallery.
         notes: Notes of opening the upgrade and of its last step, in words.
@@ -179,12 +174,7 @@ class UpgradeStatus(Reported):
 
 
 def next_lines(steps: Sequence[NextStep], url: str) -> list[str]:
-    """Return the next commands, and what their placeholders stand for.
-
-    Args:
-        steps: The commands, the most sensible first.
-        url: Of the index, as a person gave it.
-    """
+    """Return the next commands, and what their placeholders stand for."""
     said = [f"Next, to {step.purpose}: {step.command(url)}" for step in steps]
     open_ = [word for word in _PLACEHOLDERS if any(word in step.words for step in steps)]
     return said + ["; ".join(f"{word}: {_PLACEHOLDERS[word]}" for word in open_) + "."] * bool(open_)

@@ -43,11 +43,7 @@ class VectorSource(Protocol):
         ...
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return points of those of the ids that the source has, in the order given; the others are missing.
-
-        Args:
-            ids: Items, none twice.
-        """
+        """Return points of those of the ids that the source has, in the order given; the others are missing."""
         ...
 
 
@@ -293,7 +289,6 @@ class ReleaseVectors:
     """Vectors that a release makes of images.
 
     Args:
-        release: Trained on images.
         items: Reads pixels as the release takes them: uint8 (n, channels, height, width), or a list of such images.
         batch_size: Images read and encoded at a time.
         device: Where to compute; the CPU when left out.
@@ -358,10 +353,7 @@ class TextVectors:
     """Vectors that a frozen model makes of texts; of a text that is blank, or of which it knows nothing, it makes none.
 
     Args:
-        encoder: The model.
-        items: Reads texts.
         role: What the items are to the model, which decides the text it puts before each.
-        batch_size: Texts at a time.
         without_text: Ids of items of whose text the model knew nothing when it was embedded last.
 
     Raises:
@@ -397,10 +389,7 @@ class Carried:
     """Vectors of one source, carried over to the space of another model; no item is embedded again.
 
     Args:
-        source: Of the first model.
         carry: Turns its points into those of the other model.
-        fingerprint: Of the other model.
-        space: Of the other model.
     """
 
     def __init__(
@@ -468,10 +457,6 @@ class Parallel:
 
     This helps where embedding waits for files, a network or a device, or leaves the interpreter: decoding images and
     the arithmetic of networks do.
-
-    Args:
-        source: Whom they ask.
-        workers: How many threads.
     """
 
     def __init__(self, source: VectorSource, workers: PositiveInt) -> None:

@@ -181,7 +181,6 @@ def plan(suite: str, /, *, steps: Steps = Steps()) -> int:
 
 
 def _refuse_file(option: str, folder: Path) -> None:
-    """Refuse a place for results that is no folder, before hours are spent."""
     taken = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
     if taken is not None:
         raise ConfigError(
@@ -218,7 +217,6 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
 
 
 def _run(asked: Asked, typed: Typed, report: Report | None) -> int:
-    """Run to the end, write the leaderboard, and say what was found."""
     from limpet_bench.ranking import leaderboard_of
     from limpet_bench.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
     from limpet_bench.reports.suite_figures import FOLDER, write_figures

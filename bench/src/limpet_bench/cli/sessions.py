@@ -121,7 +121,6 @@ def sessions(
 
 
 def _show(results: SessionsResults, plan: Plan, out: Path, report: Report | None) -> None:
-    """Write results and report, and print the table and what it means."""
     from limpet_bench.reports.sessions import (
         sessions_findings,
         sessions_headline,

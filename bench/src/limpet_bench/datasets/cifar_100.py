@@ -95,7 +95,6 @@ def _read_part(path: Path, names: tuple[str, ...], size: tuple[int, int], fit: F
 
 
 def _images(pixels: NDArray[np.uint8], size: tuple[int, int], fit: Fit) -> Images:
-    """Return the images as they are, or as files of a plain format that are resized when they are read."""
     if size == (SIDE, SIDE):
         return ArrayImages(pixels)
     header = f"P6 {SIDE} {SIDE} 255\n".encode()

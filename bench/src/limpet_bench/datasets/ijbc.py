@@ -101,7 +101,6 @@ def ijbc(root: Path, *, image_size: SquareSize = SIDE) -> RetrievalData:
 
 
 def _same_names(templates: Any, landmarks: Any, path: Path) -> list[str]:
-    """Return the names of the images, which both lists must give in the same order."""
     names: list[str] = templates["name"].to_pylist()
     others = landmarks["name"].to_pylist()
     if names != others:

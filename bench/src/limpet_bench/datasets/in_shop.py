@@ -74,7 +74,6 @@ def in_shop(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop") -> Re
 
 
 def _partition(path: Path) -> dict[str, Rows]:
-    """Return files and items of every part, in the order of the list."""
     head = [line.split() for line in text_of(path).splitlines()[:2]]
     if len(head) < 2 or len(head[0]) != 1 or not head[0][0].isdigit() or head[1][:1] != ["image_name"]:
         begin = " / ".join(" ".join(line) for line in head)

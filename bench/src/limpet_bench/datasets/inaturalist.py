@@ -171,7 +171,6 @@ def _json(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _inat_m(train: _Listed, seed: int) -> list[int]:
-    """Return the training rows of iNat-M, ascending."""
     names, labels = np.unique(train.classes, return_inverse=True)
     enough = np.flatnonzero(class_counts(labels) >= IMAGES_M)
     if len(enough) < CLASSES_M:

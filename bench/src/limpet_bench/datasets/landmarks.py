@@ -218,7 +218,6 @@ def _files(ids: Iterable[str]) -> list[str]:
 
 
 def _clean_list(path: Path) -> tuple[list[str], list[str]]:
-    """Return image ids and the landmark of each, from one line per landmark."""
     table = read_columns(path, {"landmark_id": "whole number", "images": "text"})
     images = [line.split() for line in table["images"].to_pylist()]
     landmarks = np.repeat(np.asarray(table["landmark_id"]), [len(line) for line in images])
@@ -226,7 +225,6 @@ def _clean_list(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _full_list(path: Path) -> tuple[list[str], list[str]]:
-    """Return image ids and the landmark of each, from one line per image."""
     table = read_columns(path, {"id": "text", "landmark_id": "whole number"})
     return table["id"].to_pylist(), list(map(str, table["landmark_id"].to_pylist()))
 

@@ -62,7 +62,6 @@ def ms1mv3(root: Path, *, image_size: ImageSize = 112, held_out_classes: float =
 
 
 def _apart(faces: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
-    """Return the images to train on, those to search among, and what to say of these."""
     if share == 0:
         most = np.argsort(-np.bincount(faces.labels), kind="stable")[:2]
         shown = faces.select_classes(most.tolist()).compact()

@@ -148,7 +148,6 @@ class RecordImages(DecodedImages):
     """Images in chosen records.
 
     Args:
-        file: The records.
         rows: Which of them hold the images (N,).
         shape: Channels (1 or 3), height and width to return.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
@@ -179,7 +178,6 @@ class RecordImages(DecodedImages):
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:
-    """Map a file for reading here and there."""
     try:
         with path.open("rb") as file:
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -266,7 +266,6 @@ def _revisited(
 def _queries(
     photographs: Path, truth: RevisitedTruth, shape: tuple[int, int, int], fit: Fit, *, crop: bool
 ) -> ImageSet:
-    """Return the queries, cropped to their boxes or whole."""
     check_target(shape, fit)
     files = [f"{_below(photographs, image)}.jpg" for image in truth.query_names]
     if not crop:

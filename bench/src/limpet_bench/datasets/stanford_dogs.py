@@ -54,7 +54,6 @@ def _breed(file: str) -> str:
 
 
 def _files(path: Path) -> list[str]:
-    """Return the files that a list names, as BREED/FILE."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 

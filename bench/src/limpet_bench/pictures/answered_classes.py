@@ -22,11 +22,6 @@ def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: 
 
     A class has the name that the ids of its queries begin with, such as "paris_eiffel", or the id of its first query.
 
-    Args:
-        gallery: Without labels; one with labels is returned as it is.
-        query: The queries.
-        protocol: Who answers whom.
-
     Raises:
         DataError: The protocol does not say who answers whom, or nobody is answered.
     """

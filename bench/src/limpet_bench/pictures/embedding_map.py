@@ -34,7 +34,6 @@ class Cluster(Part):
 
     Args:
         model: "old", or the name of a new model.
-        name: The class.
         ids: Which items (n).
         x: Where they are (n).
         y: Likewise (n).
@@ -52,7 +51,6 @@ class EmbeddingMap(Part):
 
     Args:
         layout: How they were laid out.
-        seed: Of the layout.
         classes: Their names, in the order of the colours.
         models: Names of the new models; a panel each.
         clusters: Those of the old model first, then those of every new model.
@@ -185,7 +183,6 @@ def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
 
 
 def _nearest_to(name: str, prototypes: EmbeddingSet, count: int) -> list[str]:
-    """Return a class and so many whose prototypes are nearest to its own, nearest first."""
     import torch
 
     names, points = list(prototypes.ids), torch.from_numpy(np.array(prototypes.vectors, np.float64))

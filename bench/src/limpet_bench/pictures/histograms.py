@@ -43,7 +43,6 @@ class Histograms(Part):
     """One quantity by model.
 
     Args:
-        quantity: Which.
         split: Whether items are apart by whether the old model has seen their class.
         panels: By model, all in the same bins: "old" first, where the quantity is of one model, then new models by
             their names.

@@ -31,7 +31,6 @@ class Hit(Part):
     """An item that was found.
 
     Args:
-        id: Its id.
         label: The name of its class; empty where it has none.
         right: Whether its class is that of the query; None where nobody knows.
     """
@@ -45,7 +44,6 @@ class Strip(Part):
     """One query.
 
     Args:
-        query: Its id.
         label: The name of its class; empty where it has none.
         hits: What every model finds for it, best first, by the name of the model.
     """
@@ -60,7 +58,6 @@ class Strips(Part):
 
     Args:
         models: Names of the models, in the order in which they stand beside each other.
-        strips: The queries.
         pictures: PNG files in base64, by the id of an item; those that have one.
     """
 
@@ -92,12 +89,6 @@ def choose_strips(models: Mapping[str, Searched], *, queries: int = 4, hits: int
     """Choose queries, and return what every model finds for them.
 
     An item with the id of the query is not among its hits.
-
-    Args:
-        models: The same queries in the same order by every model, by its name.
-        queries: How many queries at most.
-        hits: How many items of each at most.
-        seed: Of the choice.
 
     Raises:
         ConfigError: There is no model, or less than one query or hit was asked for.

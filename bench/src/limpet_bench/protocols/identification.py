@@ -146,7 +146,6 @@ class Identification(Protocol):
         return {"probes of nobody in a gallery, which set the threshold": others}
 
     def _mated(self) -> list[NDArray[np.bool_]]:
-        """Return for each gallery which probes have their subject there."""
         return [np.isin(self.probes.subjects, gallery.subjects) for gallery in self.galleries]
 
 

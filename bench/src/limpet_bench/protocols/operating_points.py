@@ -81,7 +81,6 @@ def _ends(impostor: Scores) -> NDArray[np.int64]:
 
 
 def _nearest(target: float, counts: NDArray[np.int64], total: int) -> int:
-    """Return the count whose share of the total is nearest to the target, the higher of two."""
     place = int(np.searchsorted(counts, target * total))
     around = counts[max(place - 2, 0) : place + 2]
     distances = np.abs(around / total - target)

@@ -130,7 +130,6 @@ def _lead(results: Leaderboard) -> str:
 
 
 def _chance(results: Leaderboard) -> str:
-    """Say what the test found, or why there is none."""
     board = results.board
     if board.untested == "labels":
         return "There is no test of ranks: it takes two labels at least."
@@ -177,7 +176,6 @@ def _failed(results: Leaderboard) -> str:
 
 
 def _not_apart(tested: NemenyiTest, label: str) -> list[str]:
-    """Return the labels that are not told apart from a leader, best first."""
     return [name for group in tested.groups[:1] if label in group for name in group if name != label]
 
 
@@ -431,7 +429,6 @@ def leaderboard_text(results: Leaderboard) -> str:
 
 
 def _failure_lines(results: Leaderboard) -> list[str]:
-    """Return a line for every run that failed."""
     return [
         f"{run.label}, {data_name(run)}, {run.scenario}, seed {run.seed}: {run.failure}" for run in results.failures
     ]

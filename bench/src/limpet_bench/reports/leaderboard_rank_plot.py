@@ -100,7 +100,6 @@ def _demsar(
 
 
 def _frame(width: float, height: float, count: int, start: float, stop: float) -> Frame:
-    """Return axes of ranks to the right and pixels from the top downwards."""
     return Frame(width, height, (start, 0, width - stop, 0), (1.0, max(2.0, float(count))), (height, 0.0))
 
 

@@ -76,7 +76,6 @@ def summary(results: Leaderboard) -> Numbers:
 
 
 def _given(board: Standings, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
-    """Return a row for each model that is given, its score below the column that it is compared with."""
     rows = []
     for name, key, measure in ((_OLD, "self_old", "cross"), (_INDEPENDENT, "self_independent", "self_new")):
         value = board.references.get(key)
@@ -163,7 +162,6 @@ def footnotes(results: Leaderboard) -> list[str]:
 
 
 def _fewer_cells(board: Standings) -> list[str]:
-    """Say which measures are means over fewer cells than there are."""
     of_cells: dict[int, list[str]] = {}
     for name in board.columns:
         cells = max((mean.cells for entry in board.labels if (mean := entry.means[name])), default=0)
@@ -337,7 +335,6 @@ class OverSets(NamedTuple):
 
     Args:
         sets: The test sets, and what models were trained on.
-        scenario: The scenario.
         seeds: Those that any label was run with.
         numbers: P_comp, P_up and P_score, a row per label in the order of the leaderboard; nothing is ranked.
         incomplete: Whether a number is of fewer seeds, and marked.

@@ -43,7 +43,6 @@ class Standing:
     """Who leads, between which bounds.
 
     Args:
-        results: Of the comparison.
         leader: The learner of the highest AR@1 among those that embed every image once, or of all where there are
             none.
         others: The remaining learners that are no bounds, the highest AR@1 first.
@@ -280,11 +279,6 @@ _MAP_MEANS = (
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
     """Write report.html into a folder, wholly or not at all, and return its path.
 
-    Args:
-        results: What was measured.
-        plan: The plan that the learners went through.
-        folder: Where to write.
-
     Raises:
         ConfigError: Jinja2 is missing, or the results are of another plan.
         DataError: The file could not be written.
@@ -325,7 +319,6 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
 
 
 def _ranking(results: SessionsResults, position: Standing) -> Table:
-    """Return AR@K of every learner, and which share of the gap between the bounds it closes where there is one."""
     columns, rows = ["learner", *(f"AR@{k}" for k in results.ks)], []
     for name, learner in results.best_first().items():
         rows.append([name, *(score(learner.average_recall[str(k)]) for k in results.ks)])

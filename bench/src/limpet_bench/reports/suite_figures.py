@@ -1,8 +1,4 @@
-"""The figures of a suite: drawn on the page of its leaderboard, and as files beside it.
-
-How a value is drawn and tabulated is registered by its class: `charts_of`, its panels, for desks and for phones;
-`records_of`, every number on a line of its own for CSV; `table_of`, what people read.
-"""
+"""The figures of a suite: drawn on the page of its leaderboard, and as files beside it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ class ClosedSet:
 
     Args:
         name: Name of the data set.
-        train: Images to train on.
         test: Test queries, labelled in the same classes.
         description: One line for people: how the two were divided.
 
@@ -111,7 +110,6 @@ def _divided(name: str, images: ImageSet, test_images: int) -> tuple[ImageSet, I
 
 
 def _own_queries(data: RetrievalData, class_names: tuple[str, ...]) -> ImageSet:
-    """Return the data set's queries, numbered in the classes of training, or refuse those of other classes."""
     rows = StringArray.of(class_names).find(data.query.class_names)
     labels = rows[data.query.labels]
     other = np.unique(data.query.labels[labels < 0])

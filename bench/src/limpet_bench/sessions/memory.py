@@ -191,7 +191,6 @@ class Candidates:
         release: The model of that session.
         budget: Exemplars to keep in all, at least 1.
         first: Whether it was the first session.
-        seed: Decides what is drawn.
         batch_size: Images read at a time.
         device: Where to embed; the CPU when left out.
     """
@@ -251,10 +250,6 @@ EXEMPLARS: dict[str, Choose] = {
 
 def passes(memory: str, *, first: bool) -> int:
     """Return how often a choice embeds every candidate: part of what a learner costs.
-
-    Args:
-        memory: A key of `EXEMPLARS`.
-        first: Whether it was the first session.
 
     >>> passes("herding", first=True), passes("uncertainty", first=False), passes("everything", first=True)
     (1, 12, 0)

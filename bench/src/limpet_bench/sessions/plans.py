@@ -28,7 +28,6 @@ class Plan:
     """The images of every session, checked once when built.
 
     Args:
-        name: Name of the setup.
         labels: Class of every image of the training set, int64 (N,).
         training: Rows each session trains on and adds to the gallery, ascending; one array per session.
         validation: Rows each session sets aside as validation queries, ascending; one array per session.
@@ -293,7 +292,6 @@ def _plan(
 def _queries(
     labels: Labels, rows: RowNumbers, at_home: NDArray[np.bool_], validation: object, generator: np.random.Generator
 ) -> RowNumbers:
-    """Choose the validation queries of one session, ascending."""
     own, given = labels[rows], f"validation = {validation}"
     counts = np.bincount(own, minlength=len(at_home))
     if isinstance(validation, int | np.integer):
@@ -385,7 +383,6 @@ class Setting:
         name: Name of the data, for records.
         images: The whole training set; row numbers are those of the plan.
         test: Queries of the classes that the plan uses.
-        plan: Which images arrive when.
         home: Session that introduces each class, in the blurry setup its major session; int64 (classes,).
         budget: Exemplars that learners with a memory keep in all; None where no learner has one.
     """

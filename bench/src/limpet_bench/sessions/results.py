@@ -304,13 +304,6 @@ class SessionsResults(Results):
     ) -> Self:
         """Return results of a comparison.
 
-        Args:
-            setting: Images, plan and memory.
-            learners: How each was trained, by name.
-            records: What `run_sessions` returned.
-            title: Of the report.
-            description: Of the data, one line.
-
         Raises:
             ConfigError: Two parts do not agree.
         """

@@ -126,11 +126,6 @@ def _code_of_sessions() -> str:
 def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Standing:
     """Return whether the code of today would run what is there of a learner's sessions.
 
-    Args:
-        experiment: How it is trained.
-        folder: That of the whole comparison.
-        name: Name of the learner.
-
     Raises:
         DataError: A file of a session is damaged.
     """
@@ -161,12 +156,6 @@ def check_learner(
     name: str, experiment: Experiment, setting: Setting, encoder: Release | None = None
 ) -> CompatibilityMethod:
     """Return the method of a learner, or refuse it before anything is trained.
-
-    Args:
-        name: Of the learner.
-        experiment: How it is trained.
-        setting: Images, plan and memory.
-        encoder: The release that the first session starts from.
 
     Raises:
         ConfigError: Its method, name or recipe is none for sessions, or it needs a memory and there is none.
@@ -378,7 +367,6 @@ class _Session:
         self.encoded = 0
 
     def to_the_end(self) -> Ending:
-        """Do everything, and return the contents of ``session.json``."""
         kept = np.array(self.previous.memory if self.previous else [], np.int64)
         always = self.method.replays == "always"
         replayed = kept if always or not self.setting.brings_old_classes(self.session) else kept[:0]
@@ -413,7 +401,6 @@ class _Session:
         )
 
     def _trained(self, images: ImageSet, replayed: int) -> Release:
-        """Train the session's model, or load it where that was done."""
         previous, plan = self.previous, self.setting.plan
         experiment = self.experiment
         if self.home != self.place:  # by classification alone, whoever asks for it first
@@ -493,7 +480,6 @@ class _Session:
         save_carried(self.method, self.place)
 
     def _embedded(self, release: Release) -> Path:
-        """Embed the session's gallery, once."""
         path, images = self.home / "gallery.safetensors", self._own_gallery()
         if not path.exists() or storage.load(path).fingerprint != release.fingerprint:
             storage.save(self._embed(release, images), path)
@@ -511,7 +497,6 @@ class _Session:
         return scores_of(right, queries.labels, self.setting)
 
     def _memory(self, release: Release, own: RowNumbers, kept: RowNumbers) -> RowNumbers:
-        """Choose the exemplars of the next session among the session's own images and those kept so far."""
         if self.method.memory is None or self.session + 1 == self.setting.plan.sessions:
             return kept[:0]
         rows = np.concatenate([own, kept])

@@ -82,12 +82,7 @@ class Setting:
         return replace(self, plans=tuple(plan for plan in self.plans if plan.kind == "general-incremental"))
 
     def runs(self, methods: dict[str, tuple[str, Values]], searches: dict[str, Search] | None = None) -> list[Run]:
-        """Return a run for every plan and learner.
-
-        Args:
-            methods: Method and options of every learner, by label.
-            searches: Trials of learners that have any, by label.
-        """
+        """Return a run for every plan and learner."""
         return [
             Run(
                 label,

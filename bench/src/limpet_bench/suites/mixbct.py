@@ -129,17 +129,7 @@ def on_faces(
     figures: dict[str, Figure] | None = None,
     reproduces: tuple[str, ...] = (),
 ) -> Suite:
-    """Return a table of faces.
-
-    Args:
-        table: Which of the paper's, such as "table-2".
-        title: What follows its number in the headline.
-        description: What it compares.
-        runs: Its runs.
-        joined: The same of the table beside the leaderboard.
-        figures: Further figures.
-        reproduces: Further items of the paper.
-    """
+    """Return a table of faces."""
     headline = table.replace("-", " ").capitalize()
     return Suite(
         title=f"MixBCT, {headline}: {title}",

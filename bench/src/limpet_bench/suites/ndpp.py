@@ -264,12 +264,6 @@ def chain(data: Data, training: Training, methods: dict[str, Values], shares: di
 
     The third one fits the second. It searches what the first embedded, and what the second did; there self(old), from
     which the paper's P metrics follow, is that of the independent second model.
-
-    Args:
-        data: What is trained on.
-        training: How.
-        methods: Options by method.
-        shares: Options of the scenarios 1-to-2, 1-to-3 and 2-to-3.
     """
     first, far, near = (Scenario("extended-class", options, name) for name, options in shares.items())
     second = {name: Run(name, data, first, options=own, training=training) for name, own in methods.items()}

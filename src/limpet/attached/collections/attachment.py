@@ -99,9 +99,7 @@ class CollectionAttachment(Attachment):
     """An upgrade of a collection; use `start` or `open_attachment` of its engine's URL.
 
     Args:
-        engine: Both sides.
         ledger: Where the upgrade is written down.
-        number: Of the attachment there.
         url: What it is opened by, without secrets.
         rows: The collection as a source.
     """
@@ -159,7 +157,6 @@ class CollectionAttachment(Attachment):
     # What is to be done
 
     def _compare(self) -> SideComparison:
-        """Read both sides, the one that follows first."""
         state = self.state
         writes, found = state.writes, SideComparison(state.writes, state.late)
         with closing(sqlite3.connect("")) as scratch:  # a file without a name
@@ -447,7 +444,6 @@ class CollectionAttachment(Attachment):
             self._refuse_lacking(str(event["kind"]), stays, self._pass(stays, None), allow_missing)
 
     def _client_queries(self) -> dict[str, str]:
-        """Return Python for the application, by purpose."""
         called = f"limpet.attached.collections.opening.current({self.url!r}"
         return {"to know which collection, and which vector, to search": f"{called})",
                 "to know which one to write": f"{called}, for_='writes')"}  # fmt: skip
@@ -463,11 +459,7 @@ class CollectionAttachment(Attachment):
 
 
 class StoredTexts:
-    """Texts of items as the application keeps them at the moment: an `ItemSource`.
-
-    Args:
-        attachment: To the items.
-    """
+    """Texts of items as the application keeps them at the moment: an `ItemSource`."""
 
     def __init__(self, attachment: CollectionAttachment) -> None:
         self._attachment, self._name = attachment, attachment.entry.record.text
@@ -489,12 +481,7 @@ class StoredTexts:
 
 
 class StoredVectors:
-    """The old vectors of items as they are at the moment, as directions: a `VectorSource`.
-
-    Args:
-        attachment: To the items.
-        model: Whose they are.
-    """
+    """The old vectors of items as they are at the moment, as directions: a `VectorSource`."""
 
     def __init__(self, attachment: CollectionAttachment, model: UpgradeModel) -> None:
         self._attachment, self.fingerprint = attachment, model.fingerprint
@@ -525,8 +512,6 @@ class _CollectionFill(Fillable[_Rows]):
     """One side of a collection; every pass compares both sides and removes what the application deleted.
 
     Args:
-        attachment: To both sides.
-        of: The side.
         changed: Whether items count that were filled before and have changed since.
         noted: Whether beginning and end are noted in the ledger.
     """
@@ -618,7 +603,6 @@ class _CollectionFill(Fillable[_Rows]):
         return len(agreed)
 
     def _rewritten(self, put: CollectionRow, there: CollectionRow) -> bool:
-        """Return whether a row is another one than was put there."""
         if put.vector is None or there.vector is None:
             return True
         length = float(np.linalg.norm(put.vector) * np.linalg.norm(there.vector))

@@ -87,7 +87,6 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
 
     Args:
         place: Path of an SQLite file, or the URL of a PostgreSQL database.
-        make: Whether to make it.
 
     Raises:
         NoLedgerError: There is none.

@@ -72,7 +72,6 @@ class _Preparation:
     """What is known of a collection before it is attached.
 
     Args:
-        place: Of it.
         old: The model whose vectors are there; a dimension of 0 is taken from them.
         new: The model that is to take over.
     """
@@ -130,7 +129,6 @@ class _Preparation:
         return entry
 
     def _refuse_other_names(self, entry: CollectionEntry) -> None:
-        """Refuse to go on with an attachment that was begun with other names than these."""
         record, said = entry.record, self.place.said
         begun = {"vector": record.old_target.vector, "text": record.text, "version": record.version}
         given = {"vector": record.old_target.vector and self.vector, "text": self.place.address.roles.text,
@@ -144,7 +142,6 @@ class _Preparation:
                 )
 
     def record(self, number: int) -> CollectionRecord:
-        """Return what an attachment would be made of."""
         said = self.place.said
         wanted = Wanted(self.collection, self.vector, self.alias, said.get("beside"), said.get("new"), number)
         targets = self.kind.sides(self.place.address, wanted)
@@ -328,7 +325,6 @@ def everywhere(url: str) -> tuple[Target, ...]:
 
 
 def _found(url: str, for_: str) -> tuple[Target, CollectionEntry]:
-    """Return what queries or writes are to name, and the attachment that says it."""
     place = read_place(url)
     ledger = CollectionLedger(place.ledger, make=False)
     try:

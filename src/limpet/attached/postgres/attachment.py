@@ -212,7 +212,6 @@ def ended(url: str) -> Sequence[AttachmentEvent]:
 
 
 def _numbered(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> TableRecord:
-    """Return the record with the numbers of the columns that were added."""
     found = {
         str(name): int(number)
         for name, number in database.rows(
@@ -228,8 +227,6 @@ class _Ready(NamedTuple):
     """Rows of the last moment before a turn.
 
     Args:
-        batch: The rows.
-        made: Their vectors.
         seconds: How long it took to make these.
     """
 
@@ -248,8 +245,6 @@ class PostgresAttachment(Attachment):
     """An upgrade in a table of PostgreSQL; use `start` or `open_attachment`.
 
     Args:
-        address: Of the table.
-        database: To its database.
         number: Of the attachment in the ledger.
     """
 
@@ -484,13 +479,7 @@ class PostgresAttachment(Attachment):
             self.backfill(source, of=side)
 
     def _ready(self, source: VectorSource, side: ModelSide, before: _Ready) -> _Ready:
-        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits.
-
-        Args:
-            source: Of vectors.
-            side: Of which model.
-            before: What was returned before, which may be so still.
-        """
+        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits."""
         for number in range(FREE_ROUNDS):
             with self._database.transaction():
                 entry, layout = held(self._database, self.number)
@@ -727,7 +716,6 @@ class PostgresAttachment(Attachment):
         self.notes = self._left()
 
     def _end(self, kind: str, stays: ModelSide, allow_missing: int) -> None:
-        """Leave the vectors of one model alone."""
         event = {"kind": kind, "allow_missing": allow_missing}
         entry = self.entry
         relation_of(entry)
@@ -834,7 +822,6 @@ class PostgresAttachment(Attachment):
             self._ledger.end(entry, {"kind": "cancel", "force": True})
 
     def _is_changed(self, entry: TableEntry) -> bool:
-        """Return whether the table is gone, or not what it was when it was attached."""
         with self._database.transaction():
             try:
                 relation_of(entry)

@@ -74,7 +74,6 @@ class Portions:
     is spent waiting for its turn. Twice as many where that is hardly longer, and more where it is far too short.
 
     Args:
-        most: Rows, at most.
         held: Seconds for which rows should be held.
     """
 
@@ -172,14 +171,6 @@ def write_batch(
 ) -> Callable[[], list[Row] | None]:
     """Write vectors into rows that are as they were read; within a transaction.
 
-    Args:
-        database: To the database.
-        entry: The attachment as it is in this transaction.
-        layout: Its layout.
-        side: Of which model.
-        batch: The rows.
-        vectors: One for each (n, D).
-
     Returns:
         See `PostgresDatabase.send`: one row with how many were written, and in how many seconds.
     """
@@ -223,8 +214,6 @@ class TableFacts(NamedTuple):
     """What a transaction takes a table for, and finds out before it reads or writes a row.
 
     Args:
-        entry: The attachment.
-        layout: Its layout.
         seal: A digest of the ledger's entry and of the names and types of the table's columns.
     """
 
@@ -335,8 +324,6 @@ class TableFill(Fillable[KeyBatch]):
     """Rows of an attached table; several processes may fill them at once.
 
     Args:
-        database: To the database.
-        number: Of the attachment.
         side: Of which model the vectors are.
         made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
             for a source that reads rows as they are.

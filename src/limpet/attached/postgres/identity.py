@@ -21,9 +21,6 @@ def recognise(database: PostgresDatabase) -> dict[int, tuple[str, ...]]:
 
     Only numbers are read anew: of the table that carries the token, and of its columns by their names.
 
-    Args:
-        database: To the database.
-
     Returns:
         What was found, in words, by attachment; nothing of those that are known or remain unknown.
     """

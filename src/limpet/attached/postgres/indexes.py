@@ -21,9 +21,6 @@ class NewIndex(NamedTuple):
 
     Args:
         schema: Of the table, and of the index.
-        name: Of the index.
-        relation: The table in SQL.
-        definition: What follows USING.
         parent: Name of the index over the parent's table that it is a part of; empty for none.
         leaf: Whether its table has rows of its own.
     """
@@ -118,13 +115,7 @@ def indexed_part(record: TableRecord, column: str, *, query: bool = False) -> st
 
 
 def translated_definition(definition: str, record: TableRecord, column: str) -> str:
-    r"""Return the definition of an index over the old vectors as one over the new ones.
-
-    Args:
-        definition: What follows USING.
-        record: Of the attachment.
-        column: New vectors in SQL.
-    """
+    r"""Return the definition of an index over the old vectors as one over the new ones."""
     old = record.table.vector.name
     plain = old if re.fullmatch("[a-z_][a-z0-9_]*", old) else quoted(old)
     whole = re.search(rf'\({re.escape(plain)}(?: (?:[\w"]+\.)?(?:vector|halfvec)_(\w+)_ops)?\)', definition)
@@ -201,7 +192,6 @@ def _short(name: str, most: int = 20) -> str:
 
 
 def _relations(database: PostgresDatabase, record: TableRecord) -> list[Row]:
-    """Return schema and name of the table and its partitions, each one's parent, and whether it has rows."""
     return database.rows(
         "SELECT nspname, pg_class.relname, "
         "(SELECT up.relname FROM pg_class AS up WHERE up.oid = parentrelid AND level > 0), isleaf "

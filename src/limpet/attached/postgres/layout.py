@@ -54,10 +54,6 @@ def digest(text: str, *vectors: str) -> str:
 
     The bytes of a vector follow the number of columns and the type in those of a record; so no function has to be named
     that is in the schema of pgvector.
-
-    Args:
-        text: See `text_of`.
-        *vectors: In SQL.
     """
     parts = " || ".join(f"md5(substr(record_send(ROW({one})), 9))" for one in vectors)
     return f"('x' || left(md5({text} || {parts}), 16))::bit(64)::bigint"
@@ -72,7 +68,6 @@ class Layout(Protocol):
 
     Args:
         relation: The application's table in SQL.
-        rows: What follows FROM.
         text: See `text_of`.
         edited: When the application last changed a row; NULL where a vector is unknown.
         stamp: What is another text as soon as the row, or its text, was changed.
@@ -148,12 +143,7 @@ def same_key(record: TableRecord, one: str, another: str) -> str:
 
 
 def given(record: TableRecord, *further: tuple[str, str]) -> str:
-    """Return rows that are sent as arrays, ``d`` in SQL: the columns of the key, and further ones.
-
-    Args:
-        record: Of the attachment.
-        *further: Name and type of every further column.
-    """
+    """Return rows that are sent as arrays, ``d`` in SQL: the columns of the key, and further ones."""
     columns = [(quoted(column.name), column.type) for column in record.table.key]
     sent = ["%s::text[]" for _ in columns] + [f"%b::{kind}[]" for _, kind in further]
     names = ", ".join([*(name for name, _ in columns), *(name for name, _ in further)])
@@ -203,11 +193,6 @@ class ColumnLayout(Layout):
     A mark has three numbers: when the row was changed, and a digest of the text and the old vector, and of the text and
     the new one. A vector without a digest is of an earlier text, or unknown; the old one of a row that was not changed
     since the start needs none.
-
-    Args:
-        entry: The attachment.
-        relation: The table in SQL.
-        serving: Whose vectors serve.
     """
 
     promises: ClassVar[Promises] = Promises(
@@ -323,8 +308,6 @@ class OneColumn(Layout):
     two numbers: when the row was changed, and a digest of its text and both vectors.
 
     Args:
-        entry: The attachment.
-        relation: The table in SQL.
         turns: Whose vectors the column is to hold in the end.
     """
 
@@ -427,7 +410,6 @@ class Aside(Layout):
     """New vectors are in a table of their own; the application's table stays as it is.
 
     Args:
-        entry: The attachment.
         relation: The application's table in SQL.
     """
 
@@ -487,13 +469,7 @@ AnyLayout = ColumnLayout | OneColumn | Aside
 
 
 def layout_in(entry: TableEntry, relation: str, state: AttachmentState) -> AnyLayout:
-    """Return the layout that an attachment has in a state.
-
-    Args:
-        entry: The attachment.
-        relation: The application's table in SQL.
-        state: The state.
-    """
+    """Return the layout that an attachment has in a state."""
     if entry.record.aside:
         return Aside(entry, relation)
     if entry.record.shared:
@@ -506,11 +482,6 @@ def held(database: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") ->
 
     A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
     that read the table and goes on to write it then passes us by, where else the server would end it for the circle.
-
-    Args:
-        database: To the database, within a transaction.
-        number: Of the attachment.
-        mode: Of the lock, where both vectors are in one table.
     """
     ledger = TableLedger(database)
     entry = ledger.entry(number)
@@ -531,11 +502,6 @@ def outlast_vacuum(database: PostgresDatabase, relation: str, oid: int) -> None:
     It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
     that shuts nobody else out, nobody waits behind us meanwhile, and no other vacuum begins. It has no role; whoever
     else holds such a lock does not give way, and no longer wait is worth it.
-
-    Args:
-        database: To the database.
-        relation: The table in SQL.
-        oid: The table.
     """
     found = database.rows(
         "SELECT current_setting('lock_timeout'), setting::int + 500 FROM pg_settings WHERE name = 'deadlock_timeout' "
@@ -551,10 +517,6 @@ def outlast_vacuum(database: PostgresDatabase, relation: str, oid: int) -> None:
 
 def layout_of(database: PostgresDatabase, entry: TableEntry) -> AnyLayout:
     """Return the layout of an attachment, whose table is checked to be what it was.
-
-    Args:
-        database: To the database, within a transaction.
-        entry: The attachment.
 
     Raises:
         GalleryError: The table, or a column that counts, is gone or has another name or type.

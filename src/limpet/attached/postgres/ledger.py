@@ -121,7 +121,6 @@ class TableRecord:
     """What an attachment is made of; only its state changes.
 
     Args:
-        table: As it was before.
         old: The model whose vectors were there.
         new: The model that takes over.
         new_type: Type of the new vectors in SQL.

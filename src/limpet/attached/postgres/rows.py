@@ -52,7 +52,6 @@ class _TableRows:
 
     Args:
         database: A connection of its own; several threads may ask, one after the other.
-        entry: The attachment.
     """
 
     side: ModelSide | None = None
@@ -62,7 +61,6 @@ class _TableRows:
         self._database, self._entry, self._record = database, entry, entry.record
 
     def _select(self, ids: Sequence[str]) -> dict[str, Row]:
-        """Return key and text of rows, or vector, by id."""
         reach = self._database.reached
         return self._by_id(self._database.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
 

@@ -18,12 +18,6 @@ _MEASURE = "`limpet evaluate --old … --new … --mixing 0.01 --out FOLDER` mea
 def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: UpgradeModel, new: UpgradeModel) -> None:
     """Refuse to mix vectors of two models unless an evaluation of these very models allows it.
 
-    Args:
-        evaluation: Of the new model against the old one.
-        table: Whose column is to hold both.
-        old: The model whose vectors are there, with their dimension.
-        new: The model that takes over.
-
     Raises:
         GalleryError: Another dimension, other models, another way to compare vectors, or a meeting of queries and
             items that was not measured or did not pass; both numbers are named.

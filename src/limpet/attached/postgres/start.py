@@ -39,7 +39,6 @@ class Preparation:
 
     Args:
         database: To the database, within a transaction.
-        address: Of the table.
         old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
         new: The model that is to take over.
         aside: Keep new vectors in a table of their own.

@@ -79,14 +79,7 @@ def names_to_restore(database: PostgresDatabase, entry: TableEntry) -> list[tupl
 def inherited(
     database: PostgresDatabase, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
-
-    Args:
-        database: To the database, within a transaction.
-        entry: The attachment, which ends with the new vectors.
-        relation: The table in SQL.
-        names: See `names_to_restore`.
-    """
+    """Return statements that copy settings and comments of the old column and indexes, which are dropped later."""
     record = entry.record
     if record.aside or record.shared:
         return []

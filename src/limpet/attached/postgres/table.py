@@ -23,7 +23,6 @@ class TableColumn:
     """A column.
 
     Args:
-        name: Its name.
         type: Its type in SQL, such as ``vector(384)``.
         number: By which PostgreSQL knows it, whatever it is called.
         equals: The operator in SQL by which the index of the key compares values, wherever types of extensions are.
@@ -40,7 +39,6 @@ class VectorIndex:
     """An index over the vectors.
 
     Args:
-        name: Its name.
         definition: What follows USING in its definition.
         oid: By which PostgreSQL knows it.
     """
@@ -56,17 +54,10 @@ class AttachedTable:
 
     Args:
         oid: By which PostgreSQL knows it.
-        schema: Of the table.
-        name: Of the table.
-        owner: Role that owns it.
         partitioned: Whether its rows are in partitions.
         key: Columns that identify a row.
-        vector: Column of the vectors.
-        kind: vector or halfvec.
-        dim: Dimension of the vectors.
         texts: Columns that vectors are made of.
         not_null: Name of the constraint that every row has a vector; empty where there is none.
-        indexes: Over the vectors.
         storage: Letter of how vectors are stored, where it is not as usual.
     """
 
@@ -93,14 +84,10 @@ class AttachedTable:
 def inspect(database: PostgresDatabase, address: TableAddress) -> AttachedTable:
     """Read what a table is.
 
-    Args:
-        database: To its database, within a transaction.
-        address: Of the table.
-
     Raises:
         ConfigError: There is no such table or column, or a kind of table that cannot be attached.
         DataError: Vectors of several dimensions, or ids that are not unique.
-        GalleryError: A server or an extension that is too old, or a standby, which the session refuses.
+        GalleryError: A server or an extension that is too old, or a standby, which the database refuses.
     """
     _check_server(database)
     oid, schema, name, partitioned = relation_named(database, address.table)
@@ -252,7 +239,6 @@ def _key(database: PostgresDatabase, oid: int, table: str, wanted: Sequence[str]
 
 
 def _operators(database: PostgresDatabase, oid: int) -> dict[str, str]:
-    """Return by which operator the unique indexes of a table compare each of their columns, in SQL."""
     return {
         str(column): f"OPERATOR({schema}.{operator})"
         for column, schema, operator in database.rows(
@@ -312,12 +298,7 @@ def _measured(database: PostgresDatabase, table: AttachedTable) -> AttachedTable
 
 
 def bound(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place.
-
-    Args:
-        database: To its database, within a transaction.
-        table: See `inspect`.
-    """
+    """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place."""
     column, found = table.vector.name, []
     for kind, said in database.rows(
         "SELECT classid::regclass::text, pg_describe_object(classid, objid, objsubid) FROM pg_depend "
@@ -339,12 +320,7 @@ def bound(database: PostgresDatabase, table: AttachedTable) -> list[str]:
 
 
 def refusals(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return what rules the table out, wherever new vectors are in it.
-
-    Args:
-        database: To its database, within a transaction.
-        table: See `inspect`.
-    """
+    """Return what rules the table out, wherever new vectors are in it."""
     column, found = table.vector.name, []
     for (said,) in database.rows(
         "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = %s AND adnum = %s",

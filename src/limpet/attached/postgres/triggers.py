@@ -64,13 +64,7 @@ def drop_statement(entry: TableEntry) -> str:
 
 
 def create_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentState) -> list[str]:
-    """Return what makes the functions of the triggers and, in place of earlier ones, the triggers.
-
-    Args:
-        entry: The attachment.
-        layout: Its layout in that state.
-        state: Which is to hold from now on.
-    """
+    """Return what makes the functions of the triggers and, in place of earlier ones, the triggers."""
     triggers = _aside_triggers(entry, layout) if isinstance(layout, Aside) else _triggers(entry, layout)
     return [*function_statements(entry, layout, state), *triggers]
 

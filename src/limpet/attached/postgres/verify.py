@@ -108,13 +108,7 @@ def written_since(
 
 
 def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
-    """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
-
-    Args:
-        database: To the database.
-        entry: The attachment.
-        watch: Seconds between two looks: only queries that are sent meanwhile are named; all when 0.
-    """
+    """Return queries that the upgrade concerns, and why none could be watched; empty where they could."""
     found = database.execute(
         "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
@@ -144,12 +138,7 @@ def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> t
 
 
 def concern(query: str, entry: TableEntry) -> str:
-    """Return what about a query should change; empty for nothing.
-
-    Args:
-        query: Which names the table.
-        entry: The attachment.
-    """
+    """Return what about a query should change; empty for nothing."""
     table = entry.record.table
     said = query.lower()
     ours = (*_OURS, f"{table.identifier} AS t".lower())

@@ -61,7 +61,6 @@ def doctor(
 
 
 def _unreadable(url: str, error: StoreError) -> Diagnosis:
-    """Return the diagnosis of a gallery that cannot be opened."""
     from limpet.galleries.doctor import Diagnosis, Finding
 
     to_do = "check the disk or the server; if a file is damaged, restore the gallery from a copy, or import an export."

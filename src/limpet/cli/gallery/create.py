@@ -109,7 +109,6 @@ def _column(word: str) -> tuple[str, str]:
 
 
 def _model(first: Found, new: NewModel, source: Items) -> Identity:
-    """Return the model whose items come first."""
     from limpet.engines.reading import unnamed, where_of
     from limpet.galleries.transfer import dim_of
     from limpet.geometry import space_from_record

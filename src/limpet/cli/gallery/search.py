@@ -174,7 +174,6 @@ class SecondStage(Options):
         )
 
     def _first(self, query: Queries, old: Model) -> Queries:
-        """Return the queries as the old model embeds them."""
         if old.vectors is not None:
             return Queries(queries=old.vectors, name=self.old_name)
         return replace(query, model=old, over=None, model_options={})
@@ -263,7 +262,6 @@ def _files(paths: list[Path], spec: EncoderSpec) -> ImageSet:
 
 
 def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:
-    """Print the hits as a table, with what is known of the items, and among what they were found."""
     several = len(found.hits) > 1
     shown = max(1, ROWS_SHOWN // max(1, max(map(len, found.hits), default=1)))
     columns = sorted({name for hits in found.hits[:shown] for hit in hits for name in hit.metadata})

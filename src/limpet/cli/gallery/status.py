@@ -39,7 +39,6 @@ def status(gallery: GalleryUrl) -> int:
 
 
 def _called(generation: GenerationStatus) -> str:
-    """Return what a generation's model is called, and whether only a person says so."""
     declared = generation.fingerprint.startswith(DECLARED)
     name = generation.note or (generation.fingerprint.removeprefix(DECLARED) if declared else "")
     known = generation.fingerprint if declared else generation.fingerprint[:20]

@@ -103,7 +103,6 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
 
 
 def _tell(it: Gallery, gallery: GalleryUrl, document: Mapping[str, object]) -> int:
-    """Say where the upgrade stands and what to type next, and for machines what was done."""
     found = GalleryUpgrade(it).status()
     for line in (*found.lines(), *next_lines(found.next, gallery)):
         console.print(line)

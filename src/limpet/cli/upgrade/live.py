@@ -109,7 +109,6 @@ class LiveUrl(str):
 
     @property
     def _instead(self) -> str:
-        """What to do about an option that only the other kind of index has."""
         from limpet.attached.opening import is_attached
 
         if is_attached(self):

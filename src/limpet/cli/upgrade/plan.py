@@ -126,7 +126,6 @@ def _measured(found: BackfillPlan) -> str:
 
 
 def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
-    """Return the line about two-stage search."""
     cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
     return (
         f"Or in two stages (search --rescore {found.candidates}): a query embeds up to {found.candidates:,} items, "

@@ -98,7 +98,6 @@ def rehearse(
 def _commands(
     found: Rehearsal, it: GalleryUpgrade | Attachment | Unstarted, url: str, source: NewVectors, links: Links
 ) -> tuple[str, ...]:
-    """Return what to type to upgrade the index as it was rehearsed, in order."""
     from limpet.reports.rehearsal import wanted_order
 
     order, start = wanted_order(found), list(source.identity())
@@ -118,7 +117,6 @@ def _commands(
 def _queries(
     it: GalleryUpgrade | Attachment | Unstarted, source: VectorSource, places: list[Place], old_name: str | None
 ) -> tuple[EmbeddingSet, EmbeddingSet] | None:
-    """Open the same queries by both models, old and new."""
     if not places:
         return None
     models = [it.model("old").fingerprint if old_name is None else fingerprint(old_name), source.fingerprint]
@@ -130,7 +128,6 @@ def _queries(
 
 
 def _tell(found: Rehearsal) -> None:
-    """Print the orders as a table, and what it all means."""
     from limpet.reports.formats import MISSING, plain_text
     from limpet.reports.rehearsal import findings, next_step, rehearsal_headline
     from limpet.support.wording import metric_name

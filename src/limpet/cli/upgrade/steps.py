@@ -87,7 +87,6 @@ def start(
 
 
 def _mixing_of(evidence: list[Path]) -> Evaluation:
-    """Return the evaluation that allows to mix vectors of two models."""
     from limpet.evaluation.results import EvaluationResults
 
     if len(evidence) != 1:
@@ -217,7 +216,6 @@ def _progress(it: Upgrade) -> Iterator[Callable[[Told], None]]:
 
 
 def _tell_filled(done: Backfilled, cost: float | None) -> None:
-    """Print what one run of a backfill did, and what is left."""
     if done.embedded or done.lacking:
         speed = f", {done.embedded / done.seconds:,.0f} items/s" if done.seconds > 0 and done.embedded else ""
         paid = "" if cost is None else f" for {cost:,.2f}"

@@ -56,7 +56,6 @@ class StartedModel(NewModel):
 
     @property
     def _words(self) -> str:
-        """What to type to name the same again."""
         said = {"--model": self.model, "--over": self.over, "--name": None if self.model is None else self.name}
         said |= {as_typed(f"model_options.{name}"): value for name, value in self.model_options.items()}
         return shlex.join(word for option, value in said.items() if value is not None for word in (option, str(value)))
@@ -178,7 +177,6 @@ def attached(it: object) -> Attachment:
 
 
 def _stored(given: Embedding) -> Place | None:
-    """Return where vectors are that were made before, if they are used."""
     named = given.model if given.over is None else given.over
     return None if named is None else named.vectors
 

@@ -32,9 +32,6 @@ class ChromaEngine(Engine):
     Use it for a collection on a Chroma server.
 
     Args:
-        address: Of the server.
-        old: The collection.
-        new: Another collection.
         dim: Dimension of the new vectors, which Chroma takes from the first of them.
         version: A value of the metadata that the application changes with every write; None to compare rows as a whole.
 
@@ -155,7 +152,6 @@ class ChromaEngine(Engine):
 
 
 def _record(row: CollectionRow, before: Record) -> Record:
-    """Return what makes a row as it is to be of one that may be there."""
     if row.vector is None:
         raise DataError(f"The item '{row.id}' has no vector.", expected="one for every item that is written")
     metadata = {**dict.fromkeys(before.metadata), **row.rest["metadata"]}

@@ -51,8 +51,6 @@ class Record:
     """A row of a collection; what was not asked for is empty.
 
     Args:
-        id: Of the row.
-        embedding: Its vector.
         document: Its text. Chroma cannot remove one, so an empty text counts as none.
         uri: Where the item itself is; an empty one counts as none, too.
         metadata: Values by name; a value of None removes one.
@@ -224,7 +222,6 @@ def _parts(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
 
 
 def _without_function(settings: Any) -> Any:
-    """Return settings without the embedding functions in them."""
     if isinstance(settings, dict):
         return {name: _without_function(one) for name, one in settings.items() if name != "embedding_function"}
     return settings

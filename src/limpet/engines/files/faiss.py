@@ -40,7 +40,6 @@ class Stored:
     """Vectors of an index.
 
     Args:
-        dim: Dimension D.
         metric: How FAISS numbers the metric.
         parts: Float32 (n, D), each mapped from the file.
         ids: Of the rows of all parts, one after another, int64 (N,).
@@ -61,7 +60,6 @@ class _File:
         self.place = 0
 
     def array(self, dtype: str, count: int) -> NDArray[Any]:
-        """Map the next numbers of a type."""
         length = count * np.dtype(dtype).itemsize
         if not 0 <= length <= self.size - self.place:
             raise EOFError(f"at byte {self.place} it announces {length} more, and has {self.size - self.place}")
@@ -85,9 +83,6 @@ class FaissIndex:
 
     Ids are those of an ``IndexIDMap`` or an ``IndexIVFFlat``, else the numbers of the rows; with ``ids=FILE``, an
     ``.npy`` file or one with a line for every id, they are the entries of that file which these numbers name.
-
-    Args:
-        address: The file.
 
     Raises:
         ConfigError: There is no such file.
@@ -194,7 +189,6 @@ class FaissIndex:
 
 
 def _read(file: _File, depth: int = 0) -> Stored:
-    """Read an index as FAISS writes it (faiss/impl/index_write.cpp), up to its end."""
     kind = file.name()
     if kind not in (*_FLAT, *_MAPS, "IwFl", "IHNf"):
         raise ValueError(f"it is of the kind '{kind}', which keeps no exact vectors or is unknown")
@@ -261,7 +255,6 @@ def _inverted(file: _File, depth: int, dim: int, metric: int) -> Stored:
 
 
 def _ids_of(path: Path) -> pa.Array:
-    """Return the ids of a file, texts or whole numbers."""
     if not path.is_file():
         raise ConfigError(f"There is no file '{path}'.", expected="the ids of the rows: ids=FILE")
     try:

@@ -107,7 +107,6 @@ class ParquetTable:
             yield batch.select(list(columns))
 
     def _counting(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield what the conditions leave."""
         compared = [one.column for one in self._where]
         for batch in self._read(list(dict.fromkeys([*columns, *compared])), rows):
             yield kept(batch, self._where).select(list(columns))

@@ -39,13 +39,6 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
     Pieces that vanished and came (by a merge, say) hold the same rows but those removed and added; of the pieces that
     stayed, removals are all that changed.
 
-    Args:
-        path: Of the table.
-        before: What it was; None for a new one.
-        version: Number of the version.
-        removed: Ids of rows that were removed.
-        added: Rows that were added after that.
-
     Returns:
         The version, opened anew.
 
@@ -98,7 +91,6 @@ def read_indexes(path: Path, table: Table, known: set[str]) -> None:
 
 
 def _rows(table: Table, pieces: Sequence[Piece]) -> Iterator[pa.Table]:
-    """Yield the rows of pieces, in order."""
     if pieces:
         for batch in table.scanner(fragments=list(pieces), scan_in_order=True).to_batches():
             yield pa.Table.from_batches([batch])
@@ -123,12 +115,10 @@ def _alike(expected: Iterable[pa.Table], rows: Iterable[pa.Table]) -> bool:
 
 
 def _parts(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the parts of a stream that have rows."""
     return (part for part in rows if len(part))
 
 
 def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
-    """Say whether two columns are equal, vectors bit by bit."""
     if pa.types.is_fixed_size_list(wanted.type):
         return np.array_equal(_bits(wanted), _bits(there))
     if wanted.type == COLUMN_TYPES["json"]:  # written in other words
@@ -148,7 +138,6 @@ def _total(rows: Iterable[pa.Table]) -> tuple[int, int]:
 
 
 def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Return a number for every value of a column, equal for equal ones within this process."""
     if not pa.types.is_fixed_size_list(column.type):
         values = values_of(column)
         if column.type == COLUMN_TYPES["json"]:
@@ -160,7 +149,6 @@ def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def _bits(column: pa.ChunkedArray) -> NDArray[np.uint32]:
-    """Return the numbers of a column of vectors, one after another, as they are stored."""
     whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies even one
     return np.ascontiguousarray(whole.flatten().to_numpy(zero_copy_only=False)).view(np.uint32)
 
@@ -189,7 +177,6 @@ def _compare_removals(
 
 
 def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
-    """Return the places of the rows that were removed from a piece."""
     first, file = np.uint64(piece.fragment_id << 32), piece.deletion_file()
     if file is None:
         return np.empty(0, np.uint64)
@@ -202,7 +189,6 @@ def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
 
 
 def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = None) -> NDArray[np.uint64]:
-    """Return the places of the rows of pieces that were not removed, and that meet a condition."""
     rows = table.scanner(columns=[], with_row_address=True, fragments=list(pieces), filter=condition).to_table()
     addresses: NDArray[np.uint64] = rows.column("_rowaddr").to_numpy()
     return addresses

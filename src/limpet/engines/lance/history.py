@@ -91,11 +91,6 @@ class PlaceHistory:
         """Forget commits that were followed by another one so many seconds ago, and return what they named.
 
         The time is that of the machine's own clock since it was started, which nobody sets.
-
-        Args:
-            older_than: Seconds.
-            spared: How many of the last commits stay whatever their age.
-            leased: Numbers of commits that stay.
         """
         rows = self._rows()
         sequences = list(rows)
@@ -120,7 +115,6 @@ class PlaceHistory:
 
 
 def _moment() -> list[Any]:
-    """Return which start of which machine this is, the seconds since then, and the time of the day."""
     return [_boot(), _since_boot(), time.time()]
 
 

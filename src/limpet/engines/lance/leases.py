@@ -17,11 +17,7 @@ FOLDER = "readers"
 
 
 class Leases:
-    """The commits that readers in any process are still reading.
-
-    Args:
-        folder: Of the gallery.
-    """
+    """The commits that readers in any process are still reading."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER

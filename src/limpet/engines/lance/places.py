@@ -23,7 +23,6 @@ class PlacesRecord(TypedDict, total=False):
     """`TableVersions` as the ledger keeps them; a place is its table, version and digest.
 
     Args:
-        tables: Places by generation.
         linked: A generation, the others of a remainder, and its place.
     """
 
@@ -36,7 +35,6 @@ class TableVersion:
     """One version of a Lance table.
 
     Args:
-        table: Name of the table.
         version: Number that Lance gave it.
         digest: SHA-256 of the file that lists what the version consists of; empty where it is not known.
     """
@@ -126,7 +124,6 @@ def edit_of_remainder(plan: CommitPlan, remainder: Remainder) -> Edit:
 
 
 def _free_of(part: Appended, others: frozenset[str]) -> Appended:
-    """Return the rows whose items have no vector in these generations."""
     rows = [row for row, names in enumerate(part.holding) if not names & others]
     if len(rows) == len(part.rows.ids):
         return part

@@ -46,11 +46,8 @@ class _Search:
     """What all queries of a search share.
 
     Args:
-        table: Where to search.
-        k: Hits per query.
         where: Condition as SQL, or empty.
         columns: Metadata columns by column of the table.
-        exact: Compare with every row.
     """
 
     table: Table
@@ -75,7 +72,6 @@ class _Search:
         return not self.exact or len(rows) < limit or bool(scores.min() < scores[self.k - 1])
 
     def _ask(self, queries: Vectors, limit: int) -> list[pa.Table]:
-        """Return for every query the rows with the smallest distances, in this order."""
         asked = {"column": "vector", "q": queries[0] if len(queries) == 1 else queries, "k": limit, "metric": "dot"}
         how = {"use_index": False} if self.exact else {"nprobes": PROBES}
         rows = self.table.to_table(

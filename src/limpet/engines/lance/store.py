@@ -54,8 +54,6 @@ class LanceStore(LedgerStore):
     Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
 
     Args:
-        place: The folder.
-        database: Of the ledger.
         disk: Makes files durable, and is told of every step.
 
     >>> from tempfile import mkdtemp
@@ -130,7 +128,6 @@ class LanceStore(LedgerStore):
     def _record(
         self, plan: CommitPlan, changes: Changes, manifest: Document, event: Document, places: TableVersions
     ) -> Committed:
-        """Move the pointer to these places."""
         with self.database.transaction():
             self._must_be_writing()
             committed = self.ledger.record(plan, changes, manifest, event, places.plain())
@@ -185,12 +182,10 @@ class LanceStore(LedgerStore):
         return place
 
     def _count(self, pointer: Pointer, name: str, any_of: frozenset[str], none_of: frozenset[str]) -> int:
-        """Return how many items have a vector in a generation, and in some, and in none of others."""
         held = pointer.held.items()
         return sum(count for names, count in held if name in names and names & any_of and not names & none_of)
 
     def _ids(self, name: str, any_of: frozenset[str], none_of: frozenset[str]) -> list[str]:
-        """Return the items that `_count` counts."""
         bits = self.ledger.bits()
         masks = [sum(bits.get(one, 0) for one in names) for names in ({name}, any_of, none_of)]
         condition = "mask & ? != 0 AND mask & ? != 0 AND mask & ? = 0"
@@ -229,7 +224,6 @@ class LanceStore(LedgerStore):
 
     @contextmanager
     def _now(self, generation: str) -> Iterator[Table]:
-        """Give the table of a generation as it is now, and keep it while it is read."""
         with translated(self.url), self._reading() as places:
             yield self._tables.reader(_of(generation, places))
 
@@ -402,7 +396,6 @@ def _of(generation: str, places: TableVersions) -> TableVersion:
 
 
 def _moved(places: TableVersions, settled: Mapping[str, TableVersion]) -> TableVersions:
-    """Return places with the versions that tables have now."""
     return TableVersions(
         {name: settled.get(place.table, place) for name, place in places.tables.items()},
         {pair: settled.get(place.table, place) for pair, place in places.remainders.items()},

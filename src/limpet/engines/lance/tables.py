@@ -78,7 +78,6 @@ class _Change:
     Args:
         table: A handle of it, which moves along.
         before: What it was; None for a new one.
-        removed: Ids that were removed.
         added: Rows that were added then.
     """
 
@@ -107,8 +106,6 @@ class LanceTables:
     """All Lance tables of a gallery.
 
     Args:
-        folder: Where they are.
-        disk: What makes them durable.
         certain: Called before anything is removed that a commit may have written; makes sure that it never was.
     """
 
@@ -296,7 +293,6 @@ class LanceTables:
         return replace(place, digest=self._digest(place))
 
     def _sync(self) -> None:
-        """Make all files durable that came into tables since they were first changed."""
         self._disk.reached("lance.sync")
         for name in sorted(self._changes):
             files = self._files(name)
@@ -406,7 +402,6 @@ class LanceTables:
 
 
 def _edited(change: _Change, edit: Edit) -> None:
-    """Do what a commit does to a table."""
     change.removed += edit.remove
     remove(change.table, edit.remove)
     for part in edit.append:
@@ -425,7 +420,6 @@ def link_files(source: Path, files: Iterable[Path], target: Path) -> None:
 
 
 def _size(paths: Iterable[Path]) -> int:
-    """Return the bytes of files, one with several names counted once."""
     sizes = {}
     for path in paths:
         with suppress(FileNotFoundError):

@@ -63,7 +63,6 @@ def _values(column: str, items: Sequence[Metadata]) -> list[Any]:
 
 
 def _array(column: str, kind: type, items: Sequence[Metadata]) -> pa.Array:
-    """Return the values of a column that can be compared with one of a type, null for all others."""
     values = _values(column, items)
     if len(path_of(column)) > 1:
         number = kind in (int, float)

@@ -24,11 +24,7 @@ _OLD = "FROM rows WHERE generation = ? AND written <= ?"
 
 
 class StoredRows:
-    """The vectors of all generations, with the commit that wrote each.
-
-    Args:
-        database: Of the ledger.
-    """
+    """The vectors of all generations, with the commit that wrote each."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
@@ -70,13 +66,7 @@ class StoredRows:
             self.database.execute("DELETE FROM rows WHERE generation = ?", [name])
 
     def gone(self, generation: str, since: int, ids: Collection[str]) -> list[str]:
-        """Return which of the rows that were there after a commit are there no more.
-
-        Args:
-            generation: Whose rows.
-            since: Number of the commit.
-            ids: Of all rows that were there then.
-        """
+        """Return which of the rows that were there after a commit are there no more."""
         [(left,)] = self.database.execute(f"SELECT count(*) {_OLD}", [generation, since])
         if left == len(ids):
             return []

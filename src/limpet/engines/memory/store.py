@@ -40,7 +40,6 @@ class MemoryStore(LedgerStore):
     Args:
         place: The folder, or "" for a gallery that ends with this object.
         database: Of the ledger; the vectors are rows of it, too.
-        disk: Told of every step.
 
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, Gallery
@@ -137,7 +136,6 @@ class MemoryStore(LedgerStore):
             self.disk.reached(point)
 
     def _apply(self, plan: CommitPlan, changes: Changes, pointer: Pointer) -> None:
-        """Do in RAM what was committed."""
         with self._updating():
             for generation in changes.create:
                 self._tables[generation.name] = MemoryTable(generation.width, plan.sequence)
@@ -197,7 +195,6 @@ class MemoryStore(LedgerStore):
         return before - sum(table.bytes for table in self._tables.values())
 
     def _refresh(self) -> None:
-        """Read from the database what changed since the tables were brought up to date."""
         with self.database.reading():
             pointer, _ = self.ledger.pointer()
             if pointer.sequence == self._current.sequence:

@@ -24,11 +24,9 @@ class Addition:
     """Rows to add.
 
     Args:
-        ids: One per row.
         items: Numbers of the items, the same in all tables, int64 (N,).
         versions: Versions of the items when written, int64 (N,).
         vectors: float32 (N, width).
-        metadata: Of the items.
     """
 
     ids: Sequence[str]
@@ -44,7 +42,6 @@ class MemoryTable:
     One thread at a time adds and removes, and takes views; what is done with a view needs no lock.
 
     Args:
-        width: Length of the vectors.
         created: Number of the commit that created the generation.
     """
 
@@ -148,7 +145,6 @@ class Searchable:
 
     Args:
         places: Of the rows in their table, int64 (N,).
-        ids: Theirs.
         vectors: float32 (N, width).
         hidden: Those that it must not find, bool (N,); None where it may find all.
     """
@@ -164,9 +160,6 @@ class TableView:
     """Rows as of one commit; the lists may grow meanwhile, the arrays do not.
 
     Args:
-        table: Where they are.
-        ids: Their ids.
-        metadata: Their metadata.
         vectors: float32 (N, width).
         items: Numbers of their items, int64 (N,).
         versions: Versions of their items when written, int64 (N,).
@@ -183,11 +176,7 @@ class TableView:
     _searchable: dict[tuple[TableView, ...], Searchable] = field(default_factory=dict)
 
     def searchable(self, others: tuple[TableView, ...]) -> Searchable:
-        """Return the rows whose items no other view has; kept for the next search.
-
-        Args:
-            others: Views of the same commit.
-        """
+        """Return the rows whose items no other view has; kept for the next search."""
         known = self._searchable.get(others)
         if known is None:
             known = self._without(others)

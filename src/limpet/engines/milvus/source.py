@@ -98,7 +98,6 @@ class MilvusCollection:
             )
 
     def _further(self, client: MilvusClient, fields: Collection[str]) -> dict[str, pa.DataType]:
-        """Return the types of what rows hold besides their fields."""
         asking: dict[str, Any] = {"limit": LOOKED_AT, "output_fields": [_DYNAMIC], "consistency_level": "Strong"}
         rows = list(client.query(self.collection, filter="", **asking))
         heads = {name.partition(".")[0] for name in asked_names(self.address)} - {*fields, *types_of(rows)}
@@ -186,7 +185,6 @@ class MilvusCollection:
                 )
 
     def _read(self, columns: Sequence[str]) -> list[str]:
-        """Return what is to be read of rows, as the client is told."""
         heads = {name if name in self._fields else name.partition(".")[0] for name in columns}
         return sorted(name if name in self._fields else _DYNAMIC for name in heads | {self.key})
 

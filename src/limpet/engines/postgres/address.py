@@ -34,7 +34,6 @@ class PostgresAddress:
     """A database, and the schema in it that holds one gallery.
 
     Args:
-        schema: Its name.
         parameters: What libpq connects with, a password too if the URL has one; never shown.
     """
 
@@ -42,11 +41,7 @@ class PostgresAddress:
     parameters: dict[str, str] = field(repr=False)
 
     def connect(self, **options: Any) -> Connection:
-        """Open a connection; a server that stopped answering is noticed within a minute.
-
-        Args:
-            options: Of `psycopg.connect`.
-        """
+        """Open a connection; a server that stopped answering is noticed within a minute."""
         settings: dict[str, Any] = {**_PATIENT, **self.parameters, **options}
         return psycopg.connect(**settings)
 

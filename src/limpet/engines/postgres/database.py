@@ -74,7 +74,6 @@ class _Use:
     """What a thread does with a connection.
 
     Args:
-        connection: Which.
         between: What is before the next transaction: nothing has begun ("idle"), one has that `transaction` commits
             to begin the next ("chained"); None within a transaction.
         pipeline: In which statements are sent, if any.
@@ -94,10 +93,8 @@ class PostgresDatabase:
     transactions, with settings that end with them: a pooler may give each of them another session of the server.
 
     Args:
-        address: Where it is.
         schema: Of the gallery that it holds, in which names are looked up. Without one, a standby is refused.
         path: In SQL, the schemas in which names are looked up, where there is no gallery; that of pgvector by default.
-        disk: Told of every commit.
     """
 
     dialect = POSTGRES
@@ -170,7 +167,6 @@ class PostgresDatabase:
 
     @property
     def _use(self) -> _Use | None:
-        """What this thread does."""
         use: _Use | None = getattr(self._own, "use", None)
         return use
 
@@ -183,17 +179,11 @@ class PostgresDatabase:
             self._own.use = before
 
     def using(self, connection: Connection, *, between: bool = False) -> AbstractContextManager[_Use]:
-        """Let all that this thread does go through one connection, in which a transaction has begun.
-
-        Args:
-            connection: Which.
-            between: `transaction` commits that one and begins the next; otherwise it is part of it.
-        """
+        """Let all that this thread does go through one connection, in which a transaction has begun."""
         return self._used(_Use(connection, "chained" if between else None))
 
     @contextmanager
     def _held(self) -> Iterator[_Use]:
-        """Give what this thread uses, or a connection to be used for several transactions."""
         if self._use is not None:
             yield self._use
             return
@@ -377,12 +367,6 @@ class PostgresDatabase:
 
         The server has to know the session: no pooler that shares it may stand between.
 
-        Args:
-            name: Of the block.
-            who: What it wants to write, for messages.
-            kept: What it writes to.
-            timeout: Seconds to wait for another session.
-
         Raises:
             LockedError: Another session was in it for longer.
         """
@@ -448,7 +432,6 @@ class PostgresDatabase:
 
     @contextmanager
     def _begun(self, connection: Connection, statement: str) -> Iterator[None]:
-        """Begin something that is rolled back."""
         with translated(self._url):
             connection.execute(self.started(statement))
         try:

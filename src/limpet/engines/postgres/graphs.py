@@ -21,7 +21,6 @@ class VectorForm:
     Args:
         held: "{vector}" as a graph keeps it, in SQL, where "{schema}" is that of pgvector, with a dot, or empty.
         asked: The same of a query that is a placeholder.
-        operators: Its class of operators.
         distance: Its distance: what is nearest comes first.
         candidates: How many rows it is asked for each hit; these are compared by their whole vectors where there are
             several.
@@ -47,10 +46,6 @@ def form_of(width: int, *, directions: bool) -> VectorForm | None:
     4,001 to 16,000    the sign of every number, then the best         none: signs tell directions,
                        compared                                        not lengths
     =================  ==============================================  ===============================
-
-    Args:
-        width: Length of the vectors, as they are kept.
-        directions: Whether only the direction of vectors counts.
 
     >>> [form and form.candidates for form in (form_of(width, directions=True) for width in (2000, 4000, 16000, 16001))]
     [1, 2, 20, None]

@@ -12,22 +12,13 @@ from limpet.support.disk import Disk
 
 
 def gallery_database(place: str, disk: Disk) -> PostgresDatabase:
-    """Return the database of a gallery.
-
-    Args:
-        place: See `read_address`.
-        disk: Told of every commit.
-    """
+    """Return the database of a gallery."""
     address = read_address(place)
     return PostgresDatabase(address, schema=address.schema, disk=disk)
 
 
 def create_schema(database: PostgresDatabase, kind: str) -> None:
     """Make a schema with the ledger of an empty gallery, and the extension if the database lacks it; all or nothing.
-
-    Args:
-        database: Of the schema, which may be there if it is empty.
-        kind: Of the store.
 
     Raises:
         GalleryError: A gallery, or something else, is there.

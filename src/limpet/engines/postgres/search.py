@@ -38,13 +38,7 @@ class Selection:
     ids: list[str] | None = None
 
     def statement(self, table: str, k: int, form: VectorForm | None = None) -> bytes:
-        """Return the statement that finds the rows with the largest inner products with the value ``query``.
-
-        Args:
-            table: Of the rows.
-            k: How many.
-            form: What the approximate index to follow holds; None compares all rows that may be returned.
-        """
+        """Return the statement that finds the rows with the largest inner products with the value ``query``."""
         distance = "r.vector <#> %(query)b"
         order = f"-({distance}) DESC"  # an index serves the distance only, not its negative
         rows = f"{table} AS r {self._rows(form is not None)}"
@@ -140,7 +134,6 @@ def _run(
 
 
 def _selected(connection: Connection, condition: str, values: Mapping[str, Any]) -> Selection:
-    """Look the items up that meet a condition, if they are few."""
     if not condition:
         return Selection()
     connection.execute(COSTS)
@@ -151,12 +144,7 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
 
 
 def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, object]]:
-    """Return what items must meet, in SQL, and the values for it; empty where every item does.
-
-    Args:
-        mask: Bits of generations in which they must have no vector.
-        where: What their metadata must match.
-    """
+    """Return what items must meet, in SQL, and the values for it; empty where every item does."""
     parts: list[str] = []
     values: dict[str, object] = {}
     if mask:
@@ -179,10 +167,6 @@ _LOOKED_UP = 200  # values of a list that the index is asked for one by one; of 
 
 def condition(where: Filter, values: dict[str, object]) -> str:
     """Write a checked filter as SQL over the table of items, true or false of every item.
-
-    Args:
-        where: The filter.
-        values: Takes what the placeholders stand for.
 
     >>> values = {}
     >>> condition(Condition("price", "=", 5), values), values

@@ -23,11 +23,7 @@ KEPT_SECONDS = 5.0
 
 
 class Snapshot:
-    """One moment of the database, which several searches see.
-
-    Args:
-        database: Of which.
-    """
+    """One moment of the database, which several searches see."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -51,11 +47,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of the threads that search: for each, of the last two pointers that it asked for.
-
-    Args:
-        database: Of which.
-    """
+    """The snapshots of the threads that search: for each, of the last two pointers that it asked for."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self.database = database
@@ -121,7 +113,6 @@ class Snapshots:
                     snapshot.end()
 
     def _watch(self) -> None:
-        """End what is no longer used, until nothing is left."""
         while True:
             time.sleep(KEPT_SECONDS / 5)
             for snapshot in list(self._all):
@@ -147,9 +138,6 @@ class ConnectionLock:
 
     One transaction follows the other without a gap for as long as it is held. So a pooler in between, which may give
     every transaction another session of the server, gives it one and the same; the server ends that if the writer dies.
-
-    Args:
-        database: Which is written.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:

@@ -191,7 +191,6 @@ class PostgresTable:
         yield from self._read(columns, max(1, len(ids)), named, sql.SQL(""))
 
     def _conditions(self) -> sql.Composable:
-        """Return what the address says of the rows that count, as SQL."""
         conditions: list[sql.Composable] = []
         for one in filter_of(self):
             texts = sql.SQL(' COLLATE "C"' if metadata_kind(self.schema[one.column]) == "text" else "")
@@ -231,7 +230,6 @@ class PostgresTable:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Give a connection that only reads, and sees one moment."""
         user = self._database.parameters.get("user", "USER")
         try:
             place = (self._database.parameters.get(name) for name in ("host", "hostaddr", "port", "dbname"))
@@ -266,25 +264,18 @@ class PostgresTable:
 
 @contextmanager
 def _reading(address: PostgresAddress, moment: str = "") -> Iterator[Connection]:
-    """Give a connection that only reads, where the role looks names up, and is closed afterwards."""
     with closing(PostgresDatabase(address, path=OWN_PATH)) as database, database.streaming(moment) as connection:
         yield connection
 
 
 def _exported(address: PostgresAddress, stack: ExitStack) -> str:
-    """Return the moment of a transaction that stays open, for readings of the same moment."""
     connection = stack.enter_context(_reading(address))
     [(moment,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
     return str(moment)
 
 
 def _arrow(kind: str, digits: int) -> Any:
-    """Return the Arrow type of a column; `pa.null()` for one that cannot be read.
-
-    Args:
-        kind: Name of its type.
-        digits: How PostgreSQL keeps precision and scale of a ``numeric``, -1 for any.
-    """
+    """Return the Arrow type of a column; `pa.null()` for one that cannot be read."""
     if kind in (*_WRITTEN, *_MOMENTS):
         return pa.string()
     precision, scale = (digits - 4) >> 16, (digits - 4) & 0x7FF
@@ -317,7 +308,6 @@ def _vectors(values: Sequence[Any], numbers: np.dtype[Any]) -> pa.Array:
 
 
 def _is_uuid(text: str) -> bool:
-    """Say whether a text is a UUID as the server writes it."""
     try:
         return str(UUID(text)) == text
     except ValueError:

@@ -37,10 +37,6 @@ class PgvectorStore(LedgerStore):
 
     Use it when several machines read and write the gallery, or when a PostgreSQL server with pgvector is there already.
 
-    Args:
-        database: Where the schema is.
-        disk: Told of every step.
-
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, Gallery
     >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), "postgresql://shop@127.0.0.1:54320/shop?schema=live"
@@ -62,10 +58,6 @@ class PgvectorStore(LedgerStore):
     @classmethod
     def create(cls, place: str, disk: Disk) -> PgvectorStore:
         """Create an empty gallery in a schema that is empty or not there yet.
-
-        Args:
-            place: See `read_address`; the database must be there.
-            disk: Told of every step.
 
         Raises:
             GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
@@ -102,12 +94,6 @@ class PgvectorStore(LedgerStore):
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
         """Make the gallery of a backup in a schema that is empty or not there yet, in one transaction.
-
-        Args:
-            place: See `read_address`; the database must be there.
-            backup: Which was checked.
-            contents: What it has to hold.
-            disk: Told of every step.
 
         Raises:
             GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
@@ -157,7 +143,6 @@ class PgvectorStore(LedgerStore):
             self.disk.reached(point)
 
     def _write(self, plan: CommitPlan) -> None:
-        """Remove and add rows, and read back what was added."""
         if plan.remove:
             self._reached("pgvector.remove")
         for generation, ids in plan.remove.items():
@@ -315,7 +300,6 @@ class PgvectorStore(LedgerStore):
         return Tidied(freed + max(0, before - self._size()), self.waiting())
 
     def _dropped(self) -> list[str]:
-        """Return the tables of generations that are there no more."""
         known = {f"rows_{name}" for name in self.ledger.bits()}
         return [table for table in self._tables() if table.startswith("rows_") and table not in known]
 

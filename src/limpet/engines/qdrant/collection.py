@@ -226,7 +226,6 @@ class QdrantEngine(Engine):
 
     @cached_property
     def _directions(self) -> set[str]:
-        """Names of vectors that are compared by the cosine."""
         with translated(self._address):
             known = self._vectors(self._targets["old"].collection)
         names = {name for name, params in known.items() if params.distance == models.Distance.COSINE}
@@ -265,7 +264,6 @@ class QdrantEngine(Engine):
 
 
 def _id(text: str) -> Any:
-    """Return the id of a point, which Qdrant said before."""
     return point_id(text)
 
 
@@ -280,7 +278,6 @@ def _numbers(row: CollectionRow) -> list[float]:
 
 
 def _diff(config: Any, kind: type[Any]) -> Any:
-    """Return settings that are there as settings to be made."""
     if config is None:
         return None
     known = kind.model_fields

@@ -180,7 +180,6 @@ class QdrantCollection:
                     return
 
     def _selected(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return what is to be read of points, as the client is told."""
         payload = [self._payload[name] for name in columns if name in self._payload]
         plain = all(map(self._is_path, payload))
         vectors = [name for name in columns if name in self._vectors]
@@ -190,7 +189,6 @@ class QdrantCollection:
         }
 
     def _is_path(self, name: str) -> bool:
-        """Say whether Qdrant finds what has this name by it."""
         return _PLAIN.fullmatch(name) is not None and name not in self._pathless
 
     def _batch(self, points: Sequence[models.Record], columns: Sequence[str]) -> pa.RecordBatch:
@@ -295,7 +293,6 @@ _opening = Lock()
 
 @contextmanager
 def _folder(path: Path) -> Iterator[QdrantClient]:
-    """Give the one client that this process has of a folder, which locks it against any other."""
     path = path.resolve()
     with _opening:
         if path not in _open:

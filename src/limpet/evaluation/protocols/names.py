@@ -47,11 +47,6 @@ def rows_named(names: Sequence[str], embeddings: EmbeddingSet) -> NDArray[np.int
 def rows_of_all(names: Sequence[str], embeddings: EmbeddingSet, side: str) -> NDArray[np.int64]:
     """Return the row of every name (N,), or refuse names that no item has.
 
-    Args:
-        names: What a ground truth names.
-        embeddings: The items.
-        side: "queries" or "gallery", for the message.
-
     Raises:
         DataError: A name has no item, or more than one.
         EmptyOverlapError: No name has an item.

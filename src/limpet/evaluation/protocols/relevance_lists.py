@@ -228,7 +228,6 @@ class Relevance(RankingProtocol):
         return found
 
     def _refuse_unknown(self, queries: NDArray[np.int64], items: NDArray[np.int64], known: NDArray[np.bool_]) -> None:
-        """Refuse pairs whose ids nobody embedded, unless they may be left out and some remain."""
         if self.unknown == "leave-out" and known.any():
             return
         parts = (("queries", self.pairs.query, queries), ("items", self.pairs.item, items))

@@ -1,10 +1,8 @@
 """Scores of one query in two spaces on one scale, by what it scores on a cohort: items that have vectors in both.
 
-How near a query is to anything differs from query to query, and from space to space. What counts is how much nearer it
-is to an item than to the items of the cohort that are nearest to it. Speaker verification has normalised scores by the
-nearest of a cohort for long (Sturim and Reynolds, "Speaker adaptive cohort selection for Tnorm", ICASSP 2005), and
-cross-lingual retrieval subtracts the mean of the nearest, too (CSLS: Conneau et al., ICLR 2018, arXiv:1710.04087, its
-term of the query).
+Speaker verification normalises scores by the nearest of a cohort (Sturim and Reynolds, "Speaker adaptive cohort
+selection for Tnorm", ICASSP 2005), and cross-lingual retrieval subtracts their mean (CSLS: Conneau et al., ICLR 2018,
+arXiv:1710.04087, its term of the query).
 """
 
 from __future__ import annotations
@@ -156,10 +154,6 @@ def is_cohort(content: bytes) -> bool:
 
 def unpack_cohort(content: bytes, where: str) -> Cohort:
     """Return the cohort that `pack_cohort` packed.
-
-    Args:
-        content: The value.
-        where: Where it was found, for messages.
 
     Raises:
         DataError: It is none.

@@ -1,8 +1,4 @@
-"""The same counting in one compiled pass over a tile, with numba.
-
-A table per query says for a product, by its bin, which relevant items it is below, or that it is too near to one of
-them. Those are few: they are compared one by one, and scored again where they are nearer than the error of a product.
-"""
+"""The same counting in one compiled pass over a tile, with numba."""
 
 from __future__ import annotations
 
@@ -31,8 +27,6 @@ class CompiledCounter:
     """Counts, tile by tile, the items above and beside the relevant items of a block of queries.
 
     Args:
-        search: What is searched.
-        block: The queries.
         pairs: Their relevant items, at most `MOST_COMPILED` for each.
     """
 
@@ -50,13 +44,7 @@ class CompiledCounter:
         _fill(self.part.values, pairs.offsets, self.part.error, self.scale, self.shift, self.ends, self.tables)
 
     def add(self, start: int, items: Vectors, products: NDArray[np.float32]) -> None:
-        """Count the items of one tile.
-
-        Args:
-            start: Its first gallery row.
-            items: Its gallery rows (T, D).
-            products: Products of the queries with them (n, T).
-        """
+        """Count the items of one tile."""
         part, items = self.part, np.ascontiguousarray(items)
         unclear = np.empty((2, _ROWS * len(items)), np.int32)
         for first in range(0, len(products), _ROWS):
@@ -125,7 +113,6 @@ def _fill(values: Any, offsets: Integers, error: Any, scale: Any, shift: Any, en
 
 @njit(fastmath={"reassoc", "contract"})
 def _product(exact: Any, query: int, items: Any, item: int) -> float:
-    """Return the inner product of a query and an item, summed in any order."""
     total = 0.0
     for column in range(exact.shape[1]):
         total += exact[query, column] * np.float64(items[item, column])
@@ -134,7 +121,6 @@ def _product(exact: Any, query: int, items: Any, item: int) -> float:
 
 @njit(inline="always")
 def _above(value: float, values: Any, low: int, high: int) -> int:
-    """Return how many of falling values are greater, which is at least ``low`` and at most ``high``."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] > value:
@@ -146,7 +132,6 @@ def _above(value: float, values: Any, low: int, high: int) -> int:
 
 @njit(inline="always")
 def _not_below(value: float, values: Any, low: int, high: int) -> int:
-    """Return how many of falling values are at least as great, which is at least ``low`` and at most ``high``."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] >= value:

@@ -1,10 +1,8 @@
 """How many items of a tile score more than each relevant item, and how many score the same.
 
-There are three exact ways, of which the cheapest is taken. Comparing costs two passes per relevant item. Picking out
-the items that reach the lowest relevant score costs little where few do. A histogram sorts the items roughly, and looks
-only at those whose bin is near a relevant score. Sorting the tile was never faster than the histogram. A product nearer
-to a relevant score than its error is replaced by the exact score, see `tiles`; so ties are found among these few alone.
-Written here because libraries that rank sort the whole gallery for every query.
+There are three exact ways, of which the cheapest is taken. A product nearer to a relevant score than its error is
+replaced by the exact score, see `tiles`; so ties are found among these few alone. Written here because libraries that
+rank sort the whole gallery for every query.
 """
 
 from __future__ import annotations
@@ -56,9 +54,6 @@ class Counter:
     """Counts, tile by tile, the items above and beside the relevant items of a block of queries.
 
     Args:
-        search: What is searched.
-        block: The queries.
-        pairs: Their relevant items.
         way: Always count this way, for tests; None takes the cheapest.
     """
 
@@ -103,7 +98,6 @@ class QueryPart:
         values: Its score (m,).
         offsets: Where each query begins (h + 1,).
         error: How far a product may be from a score, per query (h,).
-        gallery_size: Number of gallery rows.
         exact: Gives the scores of single pairs: queries in the part (e,) and gallery rows (e,).
     """
 
@@ -191,7 +185,6 @@ class QueryPart:
         return below | above
 
     def _places(self, owner: Integers, items: Integers) -> Integers:
-        """Return the first relevant item that each item scores more than, and count those that it ties with."""
         keys = _keys(owner, self.exact(owner, items))
         first, behind = self.keys.searchsorted(keys), self.keys.searchsorted(keys, "right")
         self.beside += np.bincount(first[first < behind], minlength=len(self.beside))
@@ -285,7 +278,6 @@ def compiles(gallery_size: int, relevant: Integers) -> bool:
 
 
 def _by_comparing(part: QueryPart, start: int, products: _Scores) -> None:
-    """Compare the tile with each relevant score."""
     near: list[Integers] = [np.empty(0, np.int64)] * len(part.values)
     for place, (row, value) in enumerate(zip(part.owner.tolist(), part.values, strict=True)):
         line, error = products[row], part.error[row]
@@ -301,7 +293,6 @@ def _by_comparing(part: QueryPart, start: int, products: _Scores) -> None:
 
 
 def _by_filtering(part: QueryPart, start: int, products: _Scores) -> None:
-    """Look only at items that may reach the lowest relevant score of their query."""
     _insert_places(part, start, products, np.flatnonzero(products >= part.lowest))
 
 
@@ -311,7 +302,6 @@ def _insert_places(part: QueryPart, start: int, products: _Scores, places: Integ
 
 
 def _by_binning(part: QueryPart, start: int, products: _Scores) -> None:
-    """Count whole bins at once, and look at the items whose bin is near a relevant score."""
     bins = part.bins(products, slice(None)).ravel()
     counts = np.bincount(bins, minlength=len(part.asked_bins))
     begins, counting, first = part.runs

@@ -1,8 +1,4 @@
-"""The same counting on an accelerator, with torch.
-
-Every item is looked up among the relevant scores of its query, which an accelerator does for a whole tile at once.
-Items too near to a relevant score are few, and counted by their exact scores on the processor.
-"""
+"""The same counting on an accelerator, with torch."""
 
 from __future__ import annotations
 

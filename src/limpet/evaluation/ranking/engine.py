@@ -1,9 +1,8 @@
 """The one counting engine: where the relevant gallery items of every query rank.
 
-Ranking metrics need the ranks of the relevant items, not a sorted gallery. A rank is the number of items with a higher
-score. Items with the same score share their places, and metrics take the mean over all orders of them: no metric
-depends on the order of the gallery. Nothing of size queries x gallery is ever held. Written here because the libraries
-that rank a whole gallery sort and keep all of it.
+A rank is the number of items with a higher score. Items with the same score share their places, and metrics take the
+mean over all orders of them. Nothing of size queries x gallery is ever held. Written here because the libraries that
+rank a whole gallery sort and keep all of it.
 """
 
 from __future__ import annotations
@@ -244,13 +243,7 @@ def hide(
 
 
 class First:
-    """The first k items of n queries among the tiles seen so far, by descending score, ties by gallery row.
-
-    Args:
-        search: What is searched.
-        block: The queries.
-        k: How many items.
-    """
+    """The first k items of n queries among the tiles seen so far, by descending score, ties by gallery row."""
 
     def __init__(self, search: Search, block: QueryBlock, k: int) -> None:
         self._search, self._block = search, block

@@ -1,8 +1,4 @@
-"""One list of results from a gallery of two generations, whose scores cannot be compared.
-
-While a gallery is backfilled, some of its rows are embedded by the old model and some by the new one, and each part is
-searched in its own space. The lists are merged by rank, or by scores that a `ScoreMap` or a `Cohort` makes comparable.
-"""
+"""One list of results from a gallery of two generations, whose scores cannot be compared."""
 
 from __future__ import annotations
 

@@ -150,13 +150,7 @@ class RowLists:
         return RowLists(both % size, np.append(0, stops[:-1]), stops)
 
     def check(self, what: str, queries: int, gallery: int) -> None:
-        """Refuse lists for another number of queries, rows outside the gallery, and rows named twice.
-
-        Args:
-            what: The name of the argument, for the message.
-            queries: How many lists there must be.
-            gallery: How many rows the gallery has.
-        """
+        """Refuse lists for another number of queries, rows outside the gallery, and rows named twice."""
         if len(self) != queries:
             raise DataError(f"'{what}' has {len(self)} lists for {queries} queries.", expected="one list per query")
         owner, rows = self.flat()

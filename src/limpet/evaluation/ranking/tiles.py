@@ -43,7 +43,6 @@ class QueryBlock:
     """Queries ``start`` to ``stop`` in index form.
 
     Args:
-        start: The first query.
         stop: The one after the last.
         vectors: The queries, float32 (n, D).
         exact: The same in double precision.
@@ -67,7 +66,6 @@ class RelevantScores:
         owner: The query in the block of each relevant item, ascending, int64 (M,).
         scores: Its score, float32 (M,), descending for each query.
         offsets: Where each query begins, int64 (n + 1,).
-        hidden: What no tile shows.
     """
 
     owner: Integers
@@ -89,8 +87,6 @@ class Search:
     """Q queries and N gallery items, checked once when built, whose scores are taken tile by tile.
 
     Args:
-        queries: The queries.
-        gallery: The gallery.
         longest: The greatest length of a gallery vector.
     """
 

@@ -101,7 +101,6 @@ class _Examination:
         self.samples: dict[str, list[str]] = {}
 
     def of_records(self) -> None:
-        """Look at counts, journal, links, files and indexes."""
         store, gallery = self.store, self.gallery
         self._part("counting the items", self._items)
         self._part("following the journal", lambda: journal_findings(store, store.pointer()))
@@ -117,7 +116,6 @@ class _Examination:
         return count_findings(pointer, count) + coverage_findings(pointer, state, count)
 
     def of_vectors(self, generation: Generation) -> None:
-        """Look at the vectors of a generation."""
         name, store, gallery = generation.name, self.store, self.gallery
         sample = self.samples.get(name, [])
 
@@ -141,7 +139,6 @@ class _Examination:
                 )
 
     def of_searches(self) -> None:
-        """Look whether searches of several generations find every item once."""
         self._part("searching", lambda: remainder_findings(self.store, self.gallery.state, self.samples))
 
     def _part(self, step: str, look: Callable[[], list[Finding]]) -> None:

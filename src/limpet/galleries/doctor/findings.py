@@ -18,11 +18,9 @@ class Finding:
     """One thing that was found.
 
     Args:
-        kind: A short name.
         severity: "error" (answers are wrong or may become so), "warning" (something to do) or "note" (good to know).
         generation: Whose vectors, or None.
         count: Of how many rows, items or links.
-        ids: The first of them.
         says: What was found, in a sentence.
         to_do: What to type or do next; empty for nothing.
     """
@@ -72,13 +70,9 @@ class Diagnosis:
     """All that a close look found.
 
     Args:
-        url: Of the gallery.
         sequence: Commit that was looked at last.
-        items: Items there were.
         rows: Vectors that were read, by generation.
         sampled: How many items per generation were looked at more closely.
-        findings: Worst first.
-        seconds: How long it took.
     """
 
     url: str

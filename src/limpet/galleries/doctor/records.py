@@ -28,14 +28,7 @@ _LATER = "`limpet upgrade backfill` gives them one."
 
 
 class ItemCount:
-    """All items counted anew, with a random sample of those that each generation has.
-
-    Args:
-        store: The gallery's.
-        state: Of the gallery.
-        size: Items per sample.
-        seed: Of the samples.
-    """
+    """All items counted anew, with a random sample of those that each generation has."""
 
     def __init__(self, store: Store, state: GalleryState, size: int, seed: int) -> None:
         self.held: Counter[frozenset[str]] = Counter()
@@ -105,7 +98,6 @@ def journal_findings(store: Store, pointer: Pointer) -> list[Finding]:
 
 
 def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as a file would give it back."""
     plain: dict[str, Any] = json.loads(json.dumps(record))
     return plain
 
@@ -189,7 +181,6 @@ def link_findings(store: Store, state: GalleryState) -> list[Finding]:
 
 
 def _file_findings(what: str, generation: str, read: Callable[[], object]) -> list[Finding]:
-    """Say if an adapter or score map cannot be read."""
     try:
         read()
     except LimpetError as error:

@@ -22,9 +22,7 @@ class Repaired:
         sequence: Number of the commit that was gone back to.
         commits: How many later ones are lost.
         lost: Items that were written since: they are as they were before, or not there.
-        lost_ids: The first of them.
         returned: Items that were deleted since, and are there again.
-        returned_ids: The first of them.
         unfilled: Items that lost vectors of a backfill only.
     """
 

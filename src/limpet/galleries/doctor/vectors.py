@@ -91,7 +91,6 @@ def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
 
 
 def _keys(store: Store, generation: Generation) -> Iterator[tuple[list[str], NDArray[np.uint64]]]:
-    """Yield ids, and a number per row that is the same for the same bytes."""
     drawn = np.random.default_rng(20_240_229)
     width = generation.geometry.index_dim
     first, second = drawn.integers(0, 2**63, size=(2, width), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -188,13 +187,7 @@ def _compared(store: Store, generation: Generation, made: EmbeddingSet, what: st
 
 
 def remainder_findings(store: Store, state: GalleryState, sample: dict[str, list[str]]) -> list[Finding]:
-    """Compare what every remainder answers with what its items say; see `Store.search`.
-
-    Args:
-        store: The gallery's.
-        state: Of the gallery.
-        sample: Items with a vector of each generation, by its name.
-    """
+    """Compare what every remainder answers with what its items say; see `Store.search`."""
     findings = []
     for generation, others in remainders(state):
         pointer = store.pointer()

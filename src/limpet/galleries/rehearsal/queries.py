@@ -32,7 +32,6 @@ class GivenQueries:
     """Queries that both models embedded, chosen among those that were given.
 
     Args:
-        old: By the old model.
         new: The same ones by the new model, in the same order.
         relevant: Ids of the items that answer each; None where nobody said.
     """

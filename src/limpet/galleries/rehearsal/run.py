@@ -168,7 +168,6 @@ class _Run:
         self.at_once = False  # whether new queries may search old vectors, so that the swap can come first
 
     def whole(self, order: str) -> None:
-        """Go through all steps of an upgrade, and back."""
         listener(self.progress)({"step": "copying"})
         with self.items.copy(self.upgrade.old.note) as copy:
             self.before = self._ask(copy, self.queries.old, "before", len(self.items))
@@ -212,7 +211,6 @@ class _Run:
             self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
 
     def in_two_stages(self) -> None:
-        """Let new queries score again what old ones find, on a fresh copy whose upgrade is started."""
         listener(self.progress)({"step": "searching in two stages"})
         queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
         count = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, len(self.items) // 10))
@@ -309,7 +307,6 @@ class _Run:
     def _filled(
         self, copy: Gallery, order: str, shares: Sequence[float], *, probe: bool = True
     ) -> Iterator[tuple[float, Answers]]:
-        """Backfill a copy share by share, and yield what new queries find at each."""
         done, size = 0, len(self.made)
         for share in shares:
             budget = None if share == 1 else round(share * size) - done
@@ -368,7 +365,6 @@ class _Run:
         return Answers.of_scores(scores, reply.hits, self.queries)
 
     def _time(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> None:
-        """Note the median milliseconds of single queries for ten hits."""
         if point is None:
             return
         listener(self.progress)({"step": f"searching {point}"})
@@ -408,7 +404,6 @@ class _Run:
         return {name: float(np.nanmean(value)) for name, value in self._per_query(answers).items()}
 
     def _curve(self, answers: Mapping[float, Answers]) -> OrderCurve:
-        """Return means and differences at the shares of one order."""
         values: dict[str, list[float]] = {}
         differences: dict[str, list[Gain]] = {}
         for of_share in answers.values():

@@ -33,13 +33,11 @@ class RehearsedUpgrade:
     """What an upgrade goes from and to, and why new queries may search old vectors.
 
     Args:
-        old: Generation that is replaced.
         new: Generation of the new model, if it has one already.
         note: What people call the new model.
         links: Who may search what, of these two, as the gallery has it.
         reports: Given in place of links; see `Gallery.start`.
         adapter: Between the two, the gallery's or the one that was given.
-        score_map: What goes with it.
     """
 
     old: Generation
@@ -136,13 +134,6 @@ class RehearsalSample:
     def of(cls, gallery: Gallery, old: Generation, size: int, seed: int, first: Sequence[str]) -> RehearsalSample:
         """Draw items of a gallery by a hash of their ids.
 
-        Args:
-            gallery: Which one.
-            old: Generation that they have to have a vector of.
-            size: How many at most.
-            seed: Of the draw.
-            first: Items to take before others, the answers of queries.
-
         Raises:
             EmptyOverlapError: There are fewer than two.
         """
@@ -193,8 +184,6 @@ class EmbeddedSample:
     """Vectors of the sample by the new model, made once and timed; a `VectorSource`.
 
     Args:
-        source: Where they come from.
-        ids: The items.
         progress: Told "step", "done" and "total".
 
     Raises:

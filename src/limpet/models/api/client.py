@@ -46,8 +46,6 @@ class ApiClient:
     """One model behind one server; threads may share it.
 
     Args:
-        address: Where it is.
-        settings: How it is asked.
         dimensions: Ask for vectors of so many values; the model's own number when left out.
 
     Raises:
@@ -276,14 +274,12 @@ class ApiClient:
         )
 
     def _kept(self) -> str:
-        """Say what is not lost."""
         cache = self.settings.cache
         if cache is None:
             return "No vector of this call is kept, as there is no cache."
         return f"What was embedded so far is kept in '{cache}': the same command goes on from there."
 
     def _said(self, response: httpx.Response) -> str:
-        """Return the server's own words, shortened."""
         try:
             content = response.json()
         except (ValueError, RecursionError):
@@ -293,7 +289,6 @@ class ApiClient:
         return f": {self._quoted(said)}" if isinstance(said, str) and said.strip() else ""
 
     def _quoted(self, said: str) -> str:
-        """Return words of others on one line, without the key, however long they are."""
         plain = " ".join(said.split()) if self._key is None else " ".join(said.replace(self._key, "…").split())
         return (plain if len(plain) <= 200 else f"{plain[:200]}…").rstrip(".")
 

@@ -80,7 +80,6 @@ class Meter:
 
     Args:
         limits: What may be spent, and how fast.
-        clock: Time.
     """
 
     def __init__(self, limits: Limits | None = None, clock: Clock | None = None) -> None:
@@ -136,13 +135,7 @@ class Meter:
             self.clock.sleep(start - now)
 
     def settle(self, estimate: int, characters: int, counted: int | None) -> None:
-        """Note that a reserved request was answered.
-
-        Args:
-            estimate: What was reserved.
-            characters: Of its texts.
-            counted: Tokens that the server counted; the estimate stands where it did not say.
-        """
+        """Note that a reserved request was answered."""
         with self._lock:
             self._reserved -= estimate
             self.requests += 1

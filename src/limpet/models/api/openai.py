@@ -22,8 +22,6 @@ class OpenAiModel:
     of them once more: vectors of a model that changed meanwhile are never returned, nor kept.
 
     Args:
-        address: Model and server.
-        settings: How it is asked.
         dimensions: Ask for vectors of so many values; the model's own number when left out.
         known: Fingerprints that it may have already, such as those of a gallery: it gets the one that its answers agree
             with.
@@ -54,7 +52,6 @@ class OpenAiModel:
         self.fingerprint = self._recognised(sketch(probes), dimensions, tuple(known))
 
     def _recognised(self, now: NDArray[np.float64], dimensions: int | None, known: Sequence[str]) -> str:
-        """Return the fingerprint that the model has already, or a new one."""
         place, cache = f"{self.address.model}@{self.address.url}", self._cache
         met = [*known, *([] if cache is None else cache.fingerprints(place))]
         agreements = {

@@ -28,7 +28,6 @@ class Endpoint:
     """A model and the server that offers it.
 
     Args:
-        model: Its name there.
         url: What stands before ``/embeddings``, without a slash at the end; it never holds a password or a key.
     """
 
@@ -135,11 +134,6 @@ HOSTS_VARIABLE = "LIMPET_API_HOSTS"
 def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
     """Refuse a server that a file names, unless the user listed it: it would receive texts, and a key.
 
-    Args:
-        url: A URL of it, with ``//`` before the host.
-        named: What the file says, for the message.
-        file: Which file says it.
-
     Raises:
         ConfigError: LIMPET_API_HOSTS does not list it.
     """
@@ -157,11 +151,6 @@ def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
 
 def api_settings(options: Mapping[str, Any], *, cache: Path, tell: Callable[[str], object]) -> ApiSettings:
     """Return settings from options by name: those of `ApiSettings`, and of `limpet.models.api.meter.Limits`.
-
-    Args:
-        options: Their values.
-        cache: The file for vectors where the options name none.
-        tell: See `ApiSettings`.
 
     Raises:
         ConfigError: A name is unknown, or a value is of another type or out of range.

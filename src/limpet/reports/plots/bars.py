@@ -49,14 +49,7 @@ class Bar(NamedTuple):
 
 
 def _bars(frame: Frame, names: Mapping[float, str], bars: Sequence[Bar], high: float) -> Layers:
-    """Draw bars below the names of their groups, with their intervals, and their numbers to the right.
-
-    Args:
-        frame: Its y axis counts pixels from the top.
-        names: Of the groups, by the pixels from the top.
-        bars: Of all groups.
-        high: Height of a bar in pixels.
-    """
+    """Draw bars below the names of their groups, with their intervals, and their numbers to the right."""
     layers: Layers = []
     for filled in (True, False):
         rows = [
@@ -157,7 +150,6 @@ def score_bars(evaluations: Mapping[str, Evaluation], *, width: float = 640) -> 
 
 
 def _with_ends(record: Evaluation) -> dict[str, tuple[float, Range]]:
-    """Return the score of every system of the chart with its interval, or with itself where it has none."""
     found: dict[str, tuple[float, Range]] = {}
     for system in (*_SCORES, *_REFERENCES):
         value, (low, high) = record.score(system), record.score_interval(system) or (None, None)
@@ -167,7 +159,6 @@ def _with_ends(record: Evaluation) -> dict[str, tuple[float, Range]]:
 
 
 def _reference_names(frame: Frame, rows: Sequence[Mapping[str, tuple[float, Range]]]) -> Layers:
-    """Name the lines above the first row, the second on a line of its own where it would cover the first."""
     taken, right, layers = 0.0, frame.room[0] + frame.inner[0], []
     for system, (name, colour, _) in _REFERENCES.items():
         values = {row[system][0] for row in rows if system in row}

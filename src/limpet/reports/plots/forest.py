@@ -52,15 +52,11 @@ class Mark:
     """One mark of a row.
 
     Args:
-        value: Where it stands.
         ends: Its interval, where it has one.
-        colour: Of mark and interval.
-        shape: Number of its shape.
         radius: In pixels.
         line: Width of the interval's line.
         hollow: Whether it is filled with the colour of the page.
         note: What appears under a pointer.
-        kind: What it stands for.
     """
 
     value: float
@@ -81,7 +77,6 @@ class Row:
     Args:
         name: To the left, or above.
         marks: The last one is on top, and decides whether the row is off the scale.
-        number: To the right.
         below: A small line below the number.
         detail: Small words below a name to the left, or to the right of one above.
         dots: Single values, behind the marks.
@@ -246,7 +241,6 @@ def _marks(frame: Frame, drawn: Sequence[tuple[int, Row]], middle: float, *, joi
 
 
 def _without_marks(frame: Frame, rows: Sequence[Row], middle: float) -> Layers:
-    """Say what rows without marks are, and which are off the scale."""
     low, high = frame.x
     lasts = [(place + middle, row.marks[-1].value) for place, row in enumerate(rows) if row.marks]
     said = [{"x": low, "y": place + middle, "text": row.instead} for place, row in enumerate(rows) if row.instead]
@@ -269,7 +263,6 @@ def _level(frame: Frame, level: Level, held: float) -> Layers:
 
 
 def _level_names(frame: Frame, levels: Sequence[Level], head: float, size: float) -> Layers:
-    """Name levels above the rows, each on a line of its own."""
     found = []
     for place, level in enumerate(levels):
         half = width_of(level.name, size) / 2
@@ -280,7 +273,6 @@ def _level_names(frame: Frame, levels: Sequence[Level], head: float, size: float
 
 
 def _zero(frame: Frame, head: float) -> Layers:
-    """Draw the line of no difference, and name both of its sides where there is room."""
     less, more, at, y = "← worse", "better than old →", frame.across(0), frame.y_at(head - 10)
     fits = at - 8 - width_of(less, 12) > 0
     left, right = frame.x_at(at - 8), frame.x_at(min(at + 8, frame.width - width_of(more, 12)))
@@ -292,7 +284,6 @@ def _zero(frame: Frame, head: float) -> Layers:
 
 
 def _named(frame: Frame, rows: Sequence[Row], step: float, middle: float, names: float, letters: float) -> Layers:
-    """Write the names of rows to the left of their marks or above, and what more is said of them."""
     start, end, layers = frame.x_at(0), frame.x_at(frame.width), []
     for bold in (False, True):
         chosen = [(place, row) for place, row in enumerate(rows) if bool(row.tint) == bold]

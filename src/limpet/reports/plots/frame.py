@@ -25,8 +25,6 @@ class Frame:
     """The size of a chart in pixels and the ranges of its axes.
 
     Args:
-        width: Of the whole chart.
-        height: Of the whole chart.
         room: Pixels to the left, above, to the right and below the axes.
         x: Values at the left and right end.
         y: Values at the lower and upper end.
@@ -307,5 +305,4 @@ def _layer(
 
 
 def _colours(channel: str, rows: Sequence[Row]) -> dict[str, Channel]:
-    """Return the channel of colours where rows have one each."""
     return {channel: as_it_is("colour")} if rows and "colour" in rows[0] else {}

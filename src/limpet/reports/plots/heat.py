@@ -229,7 +229,6 @@ def heat_key(
 
 
 def _heated(frame: Frame, rows: Sequence[dict[str, Any]], name: str) -> alt.Chart:
-    """Return rectangles, each as strong as its opacity."""
     opacity = as_it_is("opacity", "quantitative")
     return layer_of(rows, name, {"type": "rect", "fill": HEAT}, {**frame.between(), "fillOpacity": opacity})
 

@@ -61,13 +61,6 @@ def curve_plot(
 ) -> alt.LayerChart | None:
     """Draw the upgrade curves of one new model in all orders, between its old and its full quality.
 
-    Args:
-        name: The model.
-        record: Its evaluation.
-        limits: What `curve_range` returned, so that panels of several models share one scale.
-        width: Width in pixels.
-        height: Height in pixels.
-
     Returns:
         None where no curve was measured.
     """
@@ -190,7 +183,6 @@ def learning_curve(
 
 
 def _enough(frame: Frame, x: float, y: float, words: str) -> Layers:
-    """Mark where the number of pairs is enough."""
     half, top = width_of(words) / 2, frame.room[1]
     middle = frame.x_at(min(max(frame.across(x), half), frame.width - half))
     return [

@@ -85,7 +85,6 @@ def save(
 
 
 def _standalone(charts: Sequence[alt.LayerChart], title: str, beside: int) -> str:
-    """Return charts as one SVG file on white, with a fixed number in a row."""
     drawings = [_compiled(chart, {}) for chart in charts]
     sizes = [tuple(map(float, str(drawing.get("viewBox")).split()[2:])) for drawing in drawings]
     rows = [range(start, min(start + beside, len(charts))) for start in range(0, len(charts), beside)]
@@ -118,7 +117,6 @@ def _standalone(charts: Sequence[alt.LayerChart], title: str, beside: int) -> st
 
 
 def _compiled(chart: alt.LayerChart, variables: dict[str, str]) -> ElementTree.Element:
-    """Return a chart as SVG with its text alternative, without what only other programs need."""
     with needing("A chart"):
         import vl_convert
     spec = chart.to_dict(validate=False)
@@ -139,7 +137,6 @@ def _simplified(drawing: str, title: str, told: str, variables: dict[str, str]) 
 
 
 def _simplify(parent: ElementTree.Element, variables: dict[str, str]) -> None:
-    """Drop what draws nothing, name colours by variables, and make the notes of marks their titles."""
     for item in list(parent):
         if item.get("opacity") == "0" or item.get("class") in ("background", "foreground"):
             parent.remove(item)

@@ -156,7 +156,6 @@ def _beside_the_line(frame: Frame, marks: Sequence[Rectangle]) -> Rectangle:
 
 
 def _free_place(name: str, x: float, y: float, area: Rectangle, used: Sequence[Rectangle]) -> Rectangle:
-    """Return the first place around a mark where its name covers nothing."""
     wide = width_of(name)
     options = [
         _rectangle(x - 13 - wide if left else x + 13, y + 5 + step * up, wide)

@@ -27,7 +27,6 @@ class Growth(NamedTuple):
     """How the gallery of some learners grows.
 
     Args:
-        names: The learners.
         gallery: Images in the gallery after every session.
         embedded: Images embedded at the end of every session.
         again: How many images were embedded although an earlier session had.
@@ -134,15 +133,7 @@ def cost_columns(
     *,
     width: float = 520,
 ) -> alt.LayerChart:
-    """Draw what every session cost: a row per learner, a column per session, in two parts above each other.
-
-    Args:
-        title: What is counted.
-        costs: For every learner both parts of every session; all columns share one scale.
-        kinds: Names of the filled and of the hollow part.
-        form: Writes a number.
-        width: Width in pixels.
-    """
+    """Draw what every session cost: a row per learner, a column per session, in two parts above each other."""
     totals = {name: form(sum(map(sum, found))) for name, found in costs.items()}
     told = "; ".join(
         f"{name}: {', '.join(f'{form(filled)} + {form(hollow)}' for filled, hollow in found)}; in all {totals[name]}"

@@ -43,15 +43,7 @@ class _Shape(NamedTuple):
 def histogram_panels(
     title: str, found: Histograms, *, place: str = "", width: float = 640, beside: float | None = None
 ) -> list[alt.LayerChart]:
-    """Draw one chart of all models, or where classes are apart, one of each model.
-
-    Args:
-        title: Of the figure.
-        found: What to draw.
-        place: Headline of the charts; empty where there is only one place.
-        width: Width in pixels of a chart alone.
-        beside: The same of one of several; as alone when left out.
-    """
+    """Draw one chart of all models, or where classes are apart, one of each model."""
     limits = min(one.edges[0] for one in found.panels.values()), max(one.edges[-1] for one in found.panels.values())
     if not found.split:
         return [_panel(title, place, found.words, _by_model(found), limits, width)]

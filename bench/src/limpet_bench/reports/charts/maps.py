@@ -61,12 +61,6 @@ def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, hea
     Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points;
     more than seven classes share colours, and are told apart by their numbers. Panels share one scale, the same in both
     directions.
-
-    Args:
-        title: What is drawn.
-        found: The layout.
-        width: Width in pixels; panels stand below each other on a narrow one.
-        head: A line above the panels; empty for none.
     """
     panels = [*[OLD] * (found.apart or not found.models), *found.models]
     columns = 1 if width < _NARROW else min(len(panels), 3 if len(panels) in (3, 5, 6, 9) else 2)
@@ -149,7 +143,6 @@ def _told(found: EmbeddingMap) -> str:
 
 
 def _unit(found: EmbeddingMap, across: float, high: float) -> _Frame:
-    """Return the frame of a panel at the left upper corner, in which all points have room."""
     x = [x for one in found.clusters for x in one.x] + [x for x, _ in found.prototypes.values()]
     y = [y for one in found.clusters for y in one.y] + [y for _, y in found.prototypes.values()]
     if _has_origin(found):
@@ -160,7 +153,6 @@ def _unit(found: EmbeddingMap, across: float, high: float) -> _Frame:
 
 
 def _has_origin(found: EmbeddingMap) -> bool:
-    """Return whether distances from the origin mean something in the plane."""
     return found.layout == "hyperboloid"
 
 
@@ -197,7 +189,6 @@ def _triangle(x: float, y: float, colour: str, radius: float) -> dict[str, Any]:
 
 
 def _cross(x: float, y: float, radius: float) -> Rows:
-    """Return both lines of an upright cross."""
     return [
         {"x": x - radius, "x2": x + radius, "y": y, "y2": y},
         {"x": x, "x2": x, "y": y - radius, "y2": y + radius},
@@ -239,7 +230,6 @@ def _numbers(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap, shown: 
 
 
 def _rings(drawn: dict[str, Rows], frame: _Frame) -> None:
-    """Draw circles at round distances from the origin, as far as the frame reaches, and a cross there."""
     x, y = frame.across(0), frame.down(0)
     reach = max(x - frame.left, frame.right - x, y - frame.top, frame.bottom - y)
     turns = np.linspace(0, 2 * np.pi, 181)
@@ -261,7 +251,6 @@ def _colour(number: int) -> str:
 
 
 def _key(found: EmbeddingMap) -> Key:
-    """Return the layers that occur with what their marks mean."""
     models = {one.model for one in found.clusters}
     shown: list[tuple[bool, str | int, str]] = [
         (OLD in models, "old", "old embedding"),
@@ -274,7 +263,6 @@ def _key(found: EmbeddingMap) -> Key:
 
 
 def _sample(drawn: dict[str, Rows], mark: str | int, x: float, y: float) -> None:
-    """Draw the mark of the legend of a layer, in grey, or of a class, in its colour."""
     if isinstance(mark, int):
         drawn["new"].append(_dot(x, y, _colour(mark), 5.0))
     elif mark in ("noise", "origins"):

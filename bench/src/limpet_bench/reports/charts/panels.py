@@ -74,7 +74,6 @@ class _Head(NamedTuple):
 
     Args:
         place: The headline of the panel.
-        rows: Of the legend.
         names: Of what is drawn, in its order.
     """
 
@@ -97,7 +96,6 @@ class _Head(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Pixels that it takes."""
         return 20.0 * bool(self.place) + _ROW * len(self.rows)
 
     def layers(self, frame: Frame, sample: Callable[[Frame, Look, float, float, str], Layers]) -> Layers:

@@ -70,7 +70,6 @@ def numbered(points: Collection[str]) -> bool:
 
 
 def _near_ends(means: Sequence[CellMean], limits: tuple[float, float]) -> list[float]:
-    """Return where the deviations end of the means that are within the limits."""
     return [end for mean in means if limits[0] <= mean.mean <= limits[1] for end in _ends(mean)]
 
 

@@ -24,7 +24,6 @@ class Look(NamedTuple):
 
     Args:
         colour: Of its line and marks.
-        dashes: Of its line.
         shape: Of its marks; None has no marks: a bound.
     """
 

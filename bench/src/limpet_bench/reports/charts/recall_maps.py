@@ -21,12 +21,6 @@ def recall_map(name: str, learner: LearnerResults, limits: Range, *, width: floa
 
     Cells on the diagonal, the classes of the session itself, are outlined; a group of which nothing was asked although
     it was known is a dash. Numbers that do not fit are left out.
-
-    Args:
-        name: The learner.
-        learner: Its results.
-        limits: Ends of the colour scale, the same for learners beside each other.
-        width: Width in pixels.
     """
     rows, left = learner.recall_by_age, 26.0
     groups, told = max(1, len(rows[0])), []

@@ -125,7 +125,6 @@ def _told(found: Strips) -> str:
 def _item(
     drawn: dict[str, Rows], x: float, y: float, side: float, hit: Hit, pictures: dict[str, str], note: str
 ) -> None:
-    """Draw the picture of an item in a square, and the frame that judges it."""
     middle = {"x": x + side / 2, "y": y + side / 2}
     if hit.id in pictures:
         drawn["pictures"].append({**middle, "url": f"data:image/png;base64,{pictures[hit.id]}", "note": note})
@@ -140,7 +139,6 @@ def _frame(drawn: dict[str, Rows], x: float, y: float, side: float, right: bool 
 
 
 def _key(drawn: dict[str, Rows], y: float, found: Strips) -> Rows:
-    """Say what frames mean, of those that are there."""
     judged = {hit.right for strip in found.strips for hits in strip.hits.values() for hit in hits}
     x, keys = 2.0, []
     for right, words in ((True, "of its class"), (False, "of another class")):
