@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +88,20 @@ def test_only_a_process_of_ours_looks_for_garbage_more_rarely() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "True True"
+
+
+def test_only_a_process_of_ours_keeps_pandas_from_arrow(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    np.savez(tmp_path / "old.npz", ids=np.arange(4).astype(str), vectors=np.eye(4, dtype=np.float32))
+    told = "import sys; from limpet.cli import main; code = main({}); print(code, 'pandas' in sys.modules)"
+    named = "; import pandas; print(pandas.DataFrame().empty)"
+    words = ["gallery", "create", "lance:live", "--embeddings", "old.npz", "--name", "v1", "--quiet"]
+    for call, seen in ((told.format("") + named, ["0 False", "True"]), (told.format("sys.argv[1:]"), ["2 True"])):
+        done = subprocess.run(
+            [sys.executable, "-c", call, *words], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        assert done.stdout.splitlines() == seen, done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

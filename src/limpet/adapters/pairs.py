@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from limpet.adapters.isotonic import isotonic_means
 from limpet.adapters.moments import (
     BLOCK,
     FOLDS,
@@ -360,11 +361,9 @@ def wrong_probability(ranks: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> wrong_probability(np.array([0.0] * 9 + [0.7, 0.9])).round(2).tolist()
     [0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 1.0, 1.0]
     """
-    from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
-
     place = np.minimum((ranks * _RANGES).astype(np.int64), _RANGES - 1)
     counts = np.bincount(place, minlength=_RANGES).astype(np.float64)
-    density = isotonic_regression(counts * (_RANGES / len(ranks)), increasing=False).x
+    density = isotonic_means(counts[::-1] * (_RANGES / len(ranks)))[::-1]
     share = min(1.0, 2 * float((ranks > 0.5).mean()))
     if share == 0:
         return np.zeros(len(ranks))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from limpet.adapters.isotonic import isotonic_means
 from limpet.adapters.moments import fold_of_pair
 from limpet.adapters.pairs import Direction
 from limpet.embeddings.storage import write_atomically
@@ -215,11 +216,9 @@ def _finite(what: str, scores: ArrayLike) -> _Scores:
 
 def _isotonic(source: _Scores, target: _Scores) -> tuple[_Scores, _Scores]:
     """Return the ends of the steps that pool adjacent violators finds; pairs of equal source score are averaged."""
-    from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
-
     knots, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     means = np.bincount(place, weights=target) / counts
-    values: _Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x
+    values = isotonic_means(means, counts.astype(np.float64))
     inner = np.zeros(len(knots), bool)
     inner[1:-1] = (values[1:-1] == values[:-2]) & (values[1:-1] == values[2:])
     return knots[~inner], values[~inner]

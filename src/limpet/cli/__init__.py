@@ -31,6 +31,7 @@ def run_program(program: Program, arguments: Sequence[str] | None = None) -> int
     if arguments is None:  # a process of its own: looking for garbage in all that is imported took much of a command
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
+        sys.meta_path.insert(0, _NoPandasForArrow())
     words = list(sys.argv[1:] if arguments is None else arguments)
     command, as_json = words[0] if words else "", "--json" in words or "--json=true" in words
     try:
@@ -68,6 +69,24 @@ def run_program(program: Program, arguments: Sequence[str] | None = None) -> int
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
     return 2
+
+
+class _NoPandasForArrow:
+    """Finds no pandas where PyArrow looks for it, which it does before its first array, and works without.
+
+    The import takes longer than most commands. Python code that names pandas gets it.
+    """
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Find nothing; raise an error where Arrow asks, on behalf of limpet or of LanceDB's format."""
+        if name != "pandas":
+            return
+        asking = sys._getframe(1)
+        while asking.f_back is not None and asking.f_globals["__name__"].startswith("importlib._"):
+            asking = asking.f_back
+        package = asking.f_globals.get("__name__", "").partition(".")[0]
+        if package in ("limpet", "lance", "pyarrow") and "pandas" not in asking.f_code.co_names:
+            raise ModuleNotFoundError("PyArrow does without pandas here.", name=name)
 
 
 def _no_place(error: OSError) -> ConfigError:

@@ -38,7 +38,7 @@ class Backup(BaseModel):
         files: Their SHA-256 by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # few commands need it
 
     format_version: Literal[1] = 1
     kind: str
