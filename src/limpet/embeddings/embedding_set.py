@@ -136,8 +136,7 @@ class EmbeddingSet:
     def trusted(cls, **values: Any) -> EmbeddingSet:
         """Build without checking, for values that were checked before: opened files and parts of checked sets."""
         embeddings = object.__new__(cls)
-        for definition in fields(cls):
-            object.__setattr__(embeddings, definition.name, values[definition.name])
+        vars(embeddings).update(values)
         return embeddings
 
     @classmethod

@@ -24,7 +24,9 @@ def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray
     """
     if k < 1:
         raise DataError(f"A search for {k} hits.", expected="1 or more")
-    refuse_wrong_vectors(queries, [str(row) for row in range(len(queries))], "queries")
+    plain = isinstance(queries, np.ndarray) and queries.dtype == np.float32 and queries.ndim == 2
+    if not (plain and np.isfinite(queries).all()):
+        refuse_wrong_vectors(queries, [str(row) for row in range(len(queries))], "queries")
     if queries.shape[1] != width:
         raise DataError(
             f"Queries of {queries.shape[1]} numbers.",

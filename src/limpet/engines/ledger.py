@@ -24,6 +24,7 @@ _FORMAT_VERSION = 1
 _LATEST = 253_402_300_799.0  # end of the year 9999, in seconds since 1970
 _MOST = 2**63 - 1
 _WIDEST = 2**31 - 1
+_LOWEST = np.finfo(np.float32).min
 
 _TIME = "coalesce((SELECT time FROM journal WHERE journal.sequence = pointer.sequence), 0)"
 
@@ -436,6 +437,6 @@ def best_first(ids: Sequence[str], scores: Vectors, k: int) -> NDArray[np.int64]
     k = min(k, len(scores))
     if k < 1:
         return np.empty(0, np.int64)
-    least = max(np.partition(scores, len(scores) - k)[len(scores) - k], np.finfo(np.float32).min)
+    least = max(np.partition(scores, len(scores) - k)[len(scores) - k], _LOWEST)
     candidates = np.flatnonzero(scores >= least).tolist()
     return np.array(sorted(candidates, key=lambda place: (-scores[place], ids[place]))[:k], np.int64)

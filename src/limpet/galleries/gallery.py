@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from logging import DEBUG, INFO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
@@ -819,8 +820,14 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
         )
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(vectors_of(queries))
-    space = state.made_by(of).geometry
-    return EmbeddingSet(vectors, _query_ids(len(vectors)), of, space, role="query")
+    space, ids = state.made_by(of).geometry, _query_ids(len(vectors))
+    known = vectors.dtype == np.float32 and vectors.shape == (len(ids), space.dim) and not len(space.check(vectors))
+    if not known:
+        return EmbeddingSet(vectors, ids, of, space, role="query")  # which says what is wrong
+    return EmbeddingSet.trusted(
+        vectors=vectors, ids=ids, fingerprint=of, space=space, role="query", form="points", labels=None,
+        class_names=None, columns=MappingProxyType({}), prefix="", contents=None, trained_on=None,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=8)  # programs ask again and again as many queries at once
