@@ -183,7 +183,8 @@ def _checked(where: Filter, columns: Mapping[str, str], depth: int) -> Filter:
             return where
         case In(column, values):
             refuse(isinstance(values, str), f"In({column!r}, {values!r}).", "a list of values")
-            kind_of(column, columns)
+            if _all_fit(values, kind_of(column, columns)):
+                return In(column, tuple(values))
             return In(column, tuple(_fitting(column, "=", value, columns) for value in values))
         case Condition(column, comparison, value):
             return Condition(column, comparison, _fitting(column, comparison, value, columns))
@@ -224,6 +225,17 @@ def _fitting(column: str, comparison: str, value: Any, columns: Mapping[str, str
         "a number; texts in JSON are compared by = and != only, those of a column of texts by all comparisons",
     )
     return float(value) if kind == "number" else value
+
+
+def _all_fit(values: Sequence[Any], kind: str) -> bool:
+    """Say of many plain values at once that a column of a type holds them as they are; False leaves it open."""
+    types = set(map(type, values))
+    if kind == "text" and types == {str}:
+        joined: str = "".join(values)
+        return joined.isascii() and "\0" not in joined
+    if kind == "integer" and types == {int}:
+        return bool(min(values) >= _LEAST and max(values) <= -(_LEAST + 1))
+    return kind == "number" and types == {float} and all(map(math.isfinite, values))
 
 
 def fits(value: object, kind: str) -> bool:

@@ -145,11 +145,13 @@ class Searchable:
 
     Args:
         places: Of the rows in their table, int64 (N,).
+        part: The same as an index: a slice, where it is one.
         vectors: float32 (N, width).
         hidden: Those that it must not find, bool (N,); None where it may find all.
     """
 
     places: NDArray[np.int64]
+    part: NDArray[np.int64] | slice
     ids: list[str]
     vectors: Vectors
     hidden: NDArray[np.bool_] | None
@@ -195,9 +197,10 @@ class TableView:
         places = np.flatnonzero(left)
         first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
         if len(places) < _COPIED_BELOW * (last - first):
-            return Searchable(places, [self.ids[place] for place in places], self.vectors[places], None)
+            return Searchable(places, places, [self.ids[place] for place in places], self.vectors[places], None)
         hidden = None if len(places) == last - first else ~left[first:last]
-        return Searchable(np.arange(first, last), self.ids[first:last], self.vectors[first:last], hidden)
+        part = slice(first, last)
+        return Searchable(np.arange(first, last), part, self.ids[part], self.vectors[part], hidden)
 
     def best(
         self, queries: Vectors, k: int, others: tuple[TableView, ...], where: Filter | None
@@ -213,15 +216,15 @@ class TableView:
         among = self.searchable(others)
         hidden = among.hidden
         if where is not None:
-            unmet = ~self.table.matching(where, len(self.vectors))[among.places]
+            unmet = ~self.table.matching(where, len(self.vectors))[among.part]
             hidden = unmet if hidden is None else hidden | unmet
-        k = min(k, len(among.places) if hidden is None else int(np.count_nonzero(~hidden)))
+        k = min(k, len(among.places) - (0 if hidden is None else int(np.count_nonzero(hidden))))
         found = []
         step = max(1, _SCORES_AT_ONCE // max(1, len(among.vectors)))
         for first in range(0, len(queries), step):
             scores = queries[first : first + step] @ among.vectors.T
             if hidden is not None:
-                scores[:, hidden] = -np.inf
+                np.copyto(scores, -np.inf, where=hidden)
             for row in scores:
                 best = best_first(among.ids, row, k)
                 found.append((among.places[best].tolist(), row[best]))
