@@ -333,6 +333,30 @@ def test_what_is_written_beside_the_last_look_at_an_item_is_not_overwritten(
     it.close()
 
 
+def test_a_late_write_beside_the_writing_of_an_earlier_one_is_brought_over(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both vectors of a point share its text: the one that is just written belongs to the text before."""
+    application: Any = MAKE["vectors of Qdrant"](place, str(tmp_path / "ledger.db"))
+    it, update, left = Run(application).attachment, QdrantClient.update_vectors, ["later"]
+    it.backfill(application.source("new", it))
+    application.unseen(0, "late")
+
+    def writing(client: Any, *values: Any, **named: Any) -> Any:
+        if left:
+            application.unseen(0, left.pop())
+        return update(client, *values, **named)
+
+    monkeypatch.setattr(QdrantClient, "update_vectors", writing)
+    for side in ("old", "new"):
+        it.backfill(application.source(side, it), of=side)
+    for side in ("old", "new"):
+        assert application.contents(it.engine.target(side)) == expected(application.twin, side)
+    assert not left and not any(it.status().lacking.values())
+    it.close()
+    application.close()
+
+
 def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

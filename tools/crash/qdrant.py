@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,9 @@ class Application:
         self.waits: tuple[int, str | None, Target] | None = None
         self.busy = False
 
-    def turn(self, client: QdrantClient) -> None:
+    def turn(self, client: QdrantClient, *, surely: bool = False) -> None:
         """Do a part of something, or nothing."""
-        if self.busy or self.draw.random() > self.often:
+        if self.busy or (not surely and self.draw.random() > self.often):
             return
         self.busy = True
         try:
@@ -90,21 +90,19 @@ class Application:
         self.waits = row, after, current(self.url, for_="writes")
 
     def write(self, client: QdrantClient) -> None:
-        """Write what was decided, and again where it is to be written elsewhere by now."""
+        """Write what was decided; where it is to be written elsewhere by now, it waits to be written again."""
         assert self.waits is not None
         row, after, target = self.waits
         self.tell({"row": row, "after": after})
         self.own.about(row, after)
-        asked = None
-        while asked != target:
-            asked = target
-            only = row in self.own.settled and self.draw.random() < 0.5
-            for one in [target] if only or after is not None else everywhere(self.url):
-                put(client, one, side_of(one, self.first), row, after)
-            target = current(self.url, for_="writes")
-        self.tell({"done": row})
-        self.own.done(row)
-        self.waits = None
+        only = row in self.own.settled and self.draw.random() < 0.5
+        for one in [target] if only or after is not None else everywhere(self.url):
+            put(client, one, side_of(one, self.first), row, after)
+        written, target = target, current(self.url, for_="writes")
+        self.waits = (row, after, target) if target != written else None
+        if self.waits is None:
+            self.tell({"done": row})
+            self.own.done(row)
 
     def look(self, client: QdrantClient) -> None:
         """Read everything that serves."""
@@ -157,7 +155,7 @@ def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool
     draw = random.Random(seed)
     with connected(read_address(base)) as client:
         it = Application(url, first, folder / "log", draw)
-        with between(lambda: it.turn(client), url):
+        with between(partial(it.turn, client), url):
             until = time.monotonic() + PATIENCE
             while time.monotonic() < until:
                 try:
@@ -171,7 +169,7 @@ def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool
 
 
 @contextmanager
-def between(turn: Callable[[], None], url: str) -> Iterator[None]:
+def between(turn: Callable[..., None], url: str) -> Iterator[None]:
     """Do something before and after calls that an upgrade makes; the application's own calls do not count."""
 
     def written_to(*values: Any) -> bool:
@@ -184,7 +182,7 @@ def between(turn: Callable[[], None], url: str) -> Iterator[None]:
         def call(*values: Any, **named: Any) -> Any:
             written = written_to(*values)
             if not (written and method.__name__ in ("upsert", "update_vectors")):
-                turn()
+                turn(surely=method.__name__ == "step" and "writes" in values[2])
             done = method(*values, **named)
             if not (written and method.__name__ == "retrieve"):
                 turn()

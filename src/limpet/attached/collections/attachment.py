@@ -576,12 +576,13 @@ class _CollectionFill(Fillable[_Rows]):
         """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
         engine, ledger, number, found = self.at.engine, self.at.ledger, self.at.number, self.found
         other = OTHER[self.side]
+        truth = self.side == found.writes  # what the application writes is overwritten by nothing else
         # Before the last look at the items: between that look and the writing the application may write them, too.
-        ledger.keep(number, {row.id: self._pair(row.digest, None) for row in rows if row.id not in found.changed})
+        intended = [row for row in rows if row.id not in found.changed or (truth and engine.shared)]
+        ledger.keep(number, {row.id: self._pair(row.digest, None) for row in intended})
         now = {row.id: row.values for row in engine.fetch(other, list(made.ids), vectors=False)}
         pairs = zip(rows, made.vectors, strict=True)
         put = [replace(row, vector=vector) for row, vector in pairs if now.get(row.id) == row.values]
-        truth = self.side == found.writes  # what the application writes is overwritten by nothing else
         if truth:
             own = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
             put = [row for row in put if own.get(row.id) == found.before.get(row.id)]

@@ -50,7 +50,8 @@ def due(
         writes: The side that the application writes.
         late: The side that it wrote until a moment ago, whose deletions count as well; None where that is over.
         shared: Whether both sides are vectors of the same items, which share their fields. A write of the one vector
-            may then remove the other one, so a missing vector is no deletion; a deleted item has neither.
+            may then remove the other one, so a missing vector is no deletion; a deleted item has neither. A vector that
+            a pass wrote for fields which changed in that moment is made again.
 
     >>> agreed = DigestPair(b"1", b"a")
     >>> due(b"1", b"a", agreed, "old"), due(b"2", b"a", agreed, "old"), due(b"1", None, None, "old")
@@ -67,6 +68,9 @@ def due(
     if shared and None in (old, new):
         return _fill("old" if old is None else "new")
     if pair is None or None in pair:
+        intended = pair if shared and pair is not None and getattr(pair, writes) is None else None
+        if intended is not None and not same(now[follows], getattr(intended, follows)):
+            return _fill(writes)
         if now[writes] is not None:
             return _fill(follows)
         return _fill(writes) if pair is None or getattr(pair, writes) is None else _drop(follows)
