@@ -32,6 +32,7 @@ _Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
 _SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))
 
 _SIMILARITIES_AT_ONCE = 8_388_608
+_COUNTS_AT_ONCE = 131_072  # in the second cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,9 +240,6 @@ def label_margins(embeddings: EmbeddingSet) -> NDArray[np.float32]:
     return margins
 
 
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
 def rank_mixed(
     query: NDArray[np.float32],
     old_gallery: NDArray[np.float32],
@@ -306,43 +304,49 @@ def mixed_ranks(
     Returns:
         Both counts (O, S, R); those above ascend along the last axis.
     """
-    asked = np.unique(np.append(old[items], new[items]))
-    above, tied = (np.empty((len(changed), shares, len(items)), np.int64) for _ in range(2))
     if not len(items):
-        return Counts(above, tied)
-    old_places, new_places = _places(old, asked), _places(new, asked)
+        return Counts(*np.empty((2, len(changed), shares, 0), np.int64))
+    asked = np.unique(np.append(old[items], new[items]))
+    few = max(1, _COUNTS_AT_ONCE // (2 * len(asked) * (shares + 1)))
+    if len(changed) > few:
+        orders = (changed[start : start + few] for start in range(0, len(changed), few))
+        parts = [mixed_ranks(old, new, items, some, shares) for some in orders]
+        return Counts(*map(np.concatenate, zip(*parts, strict=True)))
+    came, went = (_histograms(scores, asked, changed, shares) for scores in (new, old))
+    counts = came[:, :-1] + (went[:, -1:] - went[:, :-1])
     own_old, own_new = (2 * asked.searchsorted(scores[items]) for scores in (old, new))
-    for ranks, beside, first in zip(above, tied, changed, strict=True):
-        counts = _histogram(new_places, first, shares, 2 * len(asked), new=True)
-        counts += _histogram(old_places, first, shares, 2 * len(asked), new=False)
-        is_new = first[items] <= np.arange(shares)[:, None]
-        own = np.where(is_new, own_new, own_old)
-        not_below = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
-        equal = np.take_along_axis(counts, own, axis=1)
-        more = np.take_along_axis(not_below, own, axis=1) - equal
-        order = more.argsort(axis=1)
-        ranks[:], beside[:] = (np.take_along_axis(counted, order, axis=1) for counted in (more, equal))
-    return Counts(above, tied)
+    own = np.where(changed[:, None, items] <= np.arange(shares)[:, None], own_new, own_old)
+    not_below = np.cumsum(counts[..., ::-1], axis=2)[..., ::-1]
+    equal = np.take_along_axis(counts, own, axis=2)
+    more = np.take_along_axis(not_below, own, axis=2) - equal
+    order = more.argsort(axis=2)
+    return Counts(*(np.take_along_axis(counted, order, axis=2) for counted in (more, equal)))
 
 
-def _places(scores: NDArray[np.float32], asked: NDArray[np.float32]) -> Places:
-    """Place scores (N,) among ascending ones asked for (A,); those below all of them are left out.
+def _histograms(
+    scores: NDArray[np.float32], asked: NDArray[np.float32], changed: NDArray[np.int64], shares: int
+) -> NDArray[np.int64]:
+    """Count for every order and share, and for the end, the columns that changed by then, by the place of their score.
+
+    Args:
+        scores: Of the columns (N,).
+        asked: Ascending scores that are asked for (A,).
+        changed: First share at which each column is new, per order (O, N).
+        shares: The number S of shares.
 
     Returns:
-        Columns (M,), and where each falls (M,): 2 i equals number i, 2 i + 1 lies between it and the next.
+        (O, S + 1, 2 A): place 2 i is that of scores that equal number i, 2 i + 1 of those between it and the next.
+        Scores below all of them are left out.
     """
+    orders, size = len(changed), 2 * len(asked)
     columns = np.flatnonzero(scores >= asked[0])
     reached = scores[columns]
     order = np.argsort(reached)
     ordered = reached[order]
     begins = np.stack([ordered.searchsorted(asked, side) for side in ("left", "right")], axis=1).ravel()
-    return columns[order], np.repeat(np.arange(2 * len(asked)), np.diff(begins, append=len(columns)))
-
-
-def _histogram(places: Places, first: NDArray[np.int64], shares: int, size: int, *, new: bool) -> NDArray[np.int64]:
-    """Count per share (S, size) the columns in each place that are new by then, or those that are not yet."""
-    columns, where = places
-    table = np.bincount(first[columns] * size + where, minlength=(shares + 1) * size).reshape(shares + 1, size)
-    until = np.cumsum(table, axis=0)
-    counts: NDArray[np.int64] = until[:-1] if new else until[-1] - until[:-1]
-    return counts
+    cells = changed.take(columns[order], axis=1) + (shares + 1) * np.arange(orders)[:, None]
+    cells *= size
+    cells += np.repeat(np.arange(size), np.diff(begins, append=len(columns)))
+    table = np.bincount(cells.ravel(), minlength=orders * (shares + 1) * size)
+    found: NDArray[np.int64] = table.reshape(orders, shares + 1, size).cumsum(axis=1)
+    return found
