@@ -14,8 +14,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from limpet.data.resident import moved
@@ -101,12 +104,35 @@ def transformed(images: Tensor, matrices: Tensor) -> Tensor:
     slopes = matrices.view(count, 2, 3)
     begins = slopes @ torch.tensor([0.5, 0.5, 1.0], dtype=matrices.dtype)
     fixed = torch.cat([slopes[:, :, :2], begins[:, :, None]], dim=2).mul(_FIXED_POINT).add(0.5).floor().int()
+    if images.device.type == "cpu":
+        changed = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for image, result, numbers in zip(images.numpy(), changed.numpy(), fixed.numpy(), strict=True):
+            _take_pixels(image, result, numbers)
+        return changed
     by_x, by_y, begin = moved(fixed, images.device).view(count, 2, 3, 1, 1).unbind(2)
     across, down = (torch.arange(side, device=images.device, dtype=torch.int32) for side in (width, height))
     from_x, from_y = ((begin + by_x * across + by_y * down[:, None]) >> 16).unbind(1)
     outside = (from_x < 0) | (from_x >= width) | (from_y < 0) | (from_y >= height)
     places = (from_y * width + from_x).masked_fill_(outside, 0).long().view(count, 1, -1).expand(-1, channels, -1)
     return images.flatten(2).gather(2, places).view(images.shape).masked_fill_(outside[:, None], 0)
+
+
+def _take_pixels(image: NDArray[Any], changed: NDArray[Any], numbers: NDArray[np.int32]) -> None:
+    """Do the same with one image (channels, height, width), which the caches of a CPU hold.
+
+    Args:
+        image: From which pixels are taken.
+        changed: Where to.
+        numbers: The matrix in units of `_FIXED_POINT`, (2, 3), with where the middle of the first pixel comes from.
+    """
+    height, width = image.shape[1:]
+    across, down = np.arange(width, dtype=np.int32), np.arange(height, dtype=np.int32)[:, None]
+    from_x, from_y = ((begin + by_x * across + by_y * down) >> 16 for by_x, by_y, begin in numbers)
+    outside = (from_x.view(np.uint32) >= width) | (from_y.view(np.uint32) >= height)
+    places = from_y.astype(np.intp) * width + from_x
+    for plane, result in zip(image, changed, strict=True):
+        plane.ravel().take(places, mode="clip", out=result)
+        np.copyto(result, 0, where=outside)
 
 
 def looked_up(images: Tensor, tables: Tensor) -> Tensor:
