@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
+from limpet.adapters.moments import BLOCK, Floats, PairedVectors
 from limpet.adapters.pairs import Direction, PairReport, matched, paired_vectors
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.conversion import array_of
@@ -33,6 +33,7 @@ State = Mapping[str, NDArray[Any]]
 _Side = EmbeddingSet | NDArray[np.floating]
 """One model's embeddings, as `Adapter.fit` takes them."""
 
+_TINY = 1e-300  # square of a length, from which on, up to its inverse, a vector has one with all digits
 _NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding made
 
 
@@ -272,8 +273,10 @@ class Adapter(OnHub):
         images = np.empty((len(vectors), self.fitted.target_space.dim), np.float32)
         for start in range(0, len(vectors), BLOCK):
             found = self.images(_directions(vectors[start : start + BLOCK], start))
-            found[np.einsum("nd,nd->n", found, found) <= _NO_DIRECTION**2] = 0
-            images[start : start + BLOCK] = unit_rows(found)
+            squares = np.einsum("nd,nd->n", found, found)
+            found[squares <= _NO_DIRECTION**2] = 0
+            lengths = np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+            np.divide(found, lengths, out=images[start : start + BLOCK], casting="same_kind")
         return images
 
     def transform(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -393,7 +396,8 @@ class AffineAdapter(Adapter):
     def images(self, rows: Floats) -> Floats:
         """Return rows · W + b."""
         weights = self.fitted.state["weights"]
-        images: Floats = rows @ weights[:-1] + weights[-1]
+        images: Floats = rows @ weights[:-1]
+        images += weights[-1]
         return images
 
     def as_steps(self) -> Steps:
@@ -441,9 +445,12 @@ def _plain(value: Any) -> Any:
 
 
 def _directions(vectors: NDArray[np.floating], first: int) -> Floats:
+    rows = vectors.astype(np.float64)
+    squares = np.einsum("nd,nd->n", rows, rows)
     with np.errstate(invalid="ignore"):
-        rows = unit_rows(vectors)
-    wrong = np.flatnonzero(~(np.einsum("nd,nd->n", rows, rows) > 0.5))  # NaN is not above it either
+        rows /= np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+    doubtful = np.flatnonzero(~((squares > _TINY) & (squares < 1 / _TINY)))
+    wrong = doubtful[~(np.einsum("nd,nd->n", rows[doubtful], rows[doubtful]) > 0.5)]  # NaN is not above it either
     if len(wrong):
         raise DataError(
             f"{len(wrong)} vectors have no direction, first: row {first + wrong[0]}, whose largest number is "
