@@ -131,7 +131,7 @@ class RunState:
     def add(self, losses: Mapping[str, Tensor]) -> None:
         """Add the loss terms of one step to the sums of the epoch."""
         for name, value in losses.items():
-            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value
+            self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
 
     def take_means(self, steps: int) -> dict[str, float]:
         """Return the mean of every loss term over the steps of an epoch, and begin new sums."""
