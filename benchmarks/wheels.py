@@ -93,9 +93,13 @@ def environments(dist: Path) -> Iterator[Environment]:
             [COMPARE, *JOBS.get(extra, [])],
         )  # fmt: skip
     bench_imports = ("limpet", "limpet_bench", "torch", "optuna")
-    yield Environment("bench", [str(limpet), str(bench)], True, bench_imports, UNWANTED, [COMPARE],
-                      ("limpet", "limpet-bench"))  # fmt: skip
-    yield Environment("sources", sources, True, bench_imports, UNWANTED, [COMPARE], ("limpet", "limpet-bench"))
+    for name, installs, imports in (
+        ("bench", [str(limpet), str(bench)], ()),
+        ("bench-extras", [str(limpet), f"limpet-bench[tsne,umap] @ {bench.as_uri()}"], ("sklearn", "umap")),
+        ("sources", sources, ()),
+    ):
+        yield Environment(name, installs, True, (*bench_imports, *imports), UNWANTED, [COMPARE],
+                          ("limpet", "limpet-bench"))  # fmt: skip
 
 
 def all_packages() -> set[str]:
@@ -104,31 +108,34 @@ def all_packages() -> set[str]:
 
 
 def run(words: Sequence[str], folder: Path) -> str:
-    """Run a command; returns what it printed, and raises with that where it fails."""
-    done = subprocess.run(words, cwd=folder, env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    """Run a command; returns what it printed, and raises with that where it fails.
+
+    Compiled modules are kept beside the folder: environments of one path share them, as uv's cache shares the sources.
+    """
+    compiled = {**CLEAN, "PYTHONPYCACHEPREFIX": str(folder.parent / "compiled")}
+    done = subprocess.run(words, cwd=folder, env=compiled, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words[:4])} … ended with {done.returncode}:\n{done.stdout[-3000:]}")
     return done.stdout
 
 
-def tried(environment: Environment, python: str) -> str:
+def tried(environment: Environment, python: str, scratch: Path) -> str:
     """Install and try; returns a line for the table."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder, home = Path(scratch) / "work", Path(scratch) / "environment"
-        folder.mkdir()
-        run(["uv", "venv", "--quiet", "--python", python, str(home)], folder)
-        versions = ["--constraint", str(ROOT / "constraints.txt")] if environment.pinned else []
-        torch = [] if environment.pinned else ["torch==2.13.0"]
-        run(["uv", "pip", "install", "--quiet", "--python", str(home / "bin/python"), *versions,
-             *environment.installs, *torch], folder)  # fmt: skip
-        said = [run([str(home / "bin" / name), "--version"], folder).strip() for name in environment.programs]
-        for name in environment.programs:
-            run([str(home / "bin" / name), "--help"], folder)
-        asked = [environment.imports, environment.absent, environment.commands]
-        run([str(home / "bin/python"), "-I", "-c", TRIED, json.dumps(asked)], folder)
-        count = len(list(home.glob("lib/python*/site-packages/*.dist-info")))
-        jobs = ", ".join(" ".join(words[:2] if words[0] == "gallery" else words[:1]) for words in environment.commands)
-        return f"{environment.name:13}{count:>5}  {', '.join(said)}; {len(environment.imports)} imports; {jobs}"
+    home, folder = scratch / "environment", scratch / environment.name
+    folder.mkdir()
+    run(["uv", "venv", "--quiet", "--clear", "--python", python, str(home)], folder)
+    versions = ["--constraint", str(ROOT / "constraints.txt")] if environment.pinned else []
+    torch = [] if environment.pinned else ["torch==2.13.0"]
+    run(["uv", "pip", "install", "--quiet", "--python", str(home / "bin/python"), *versions,
+         *environment.installs, *torch], folder)  # fmt: skip
+    said = [run([str(home / "bin" / name), "--version"], folder).strip() for name in environment.programs]
+    for name in environment.programs:
+        run([str(home / "bin" / name), "--help"], folder)
+    asked = [environment.imports, environment.absent, environment.commands]
+    run([str(home / "bin/python"), "-P", "-c", TRIED, json.dumps(asked)], folder)
+    count = len(list(home.glob("lib/python*/site-packages/*.dist-info")))
+    jobs = ", ".join(" ".join(words[:2] if words[0] == "gallery" else words[:1]) for words in environment.commands)
+    return f"{environment.name:15}{count:>5}  {', '.join(said)}; {len(environment.imports)} imports; {jobs}"
 
 
 class Table:
@@ -156,14 +163,15 @@ def on(python: str, dist: Path, only: Sequence[str], table: Table) -> bool:
         return True
     passed, path = True, found.stdout.strip()
     table.add(python, run([path, "--version"], ROOT).strip())
-    for environment in environments(dist):
-        if only and environment.name not in only:
-            continue
-        try:
-            table.add(python, tried(environment, path))
-        except RuntimeError as error:
-            passed = False
-            table.add(python, f"{environment.name:13}FAILED: {error}")
+    with tempfile.TemporaryDirectory() as scratch:
+        for environment in environments(dist):
+            if only and environment.name not in only:
+                continue
+            try:
+                table.add(python, tried(environment, path, Path(scratch)))
+            except RuntimeError as error:
+                passed = False
+                table.add(python, f"{environment.name:15}FAILED: {error}")
     return passed
 
 

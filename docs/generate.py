@@ -86,7 +86,9 @@ def with_examples(docstring: str) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Make all pages, and put them where `mkdocs.yml` says `FOLDER/*`."""
+    """Make all pages, put them where `mkdocs.yml` says `FOLDER/*`, and offer other versions where mike builds one."""
+    if "mike" in config["plugins"]:
+        config["extra"]["version"] = {"provider": "mike"}
     made = {**pages()}
     made |= linked_files([*written(config["docs_dir"]), *made.items()])
     config["nav"] = list(placed(config["nav"], [*made, *(path for path, _ in written(config["docs_dir"]))]))

@@ -629,6 +629,15 @@ def means_in(path: Path) -> Iterator[float]:
 # ---- habits
 
 
+def test_other_versions_are_offered_only_in_a_site_that_mike_builds(
+    site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "pages", dict)
+    for plugins, version in (({}, None), ({"mike": object()}, {"provider": "mike"})):
+        config = {"plugins": plugins, "extra": {}, "nav": [], "docs_dir": tmp_path}
+        assert site.on_config(config)["extra"].get("version") == version
+
+
 def test_pre_commit_runs_commands_of_make_check() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (lines,) = re.search(r"^check: .*\n((?:\t.*\n)+)", makefile, flags=re.M).groups()  # type: ignore[union-attr]
