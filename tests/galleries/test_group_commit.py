@@ -21,11 +21,9 @@ from limpet.geometry import Hypersphere
 SPHERE, WRITERS = Hypersphere(4), 12
 
 
-@pytest.fixture(params=["memory", "lance", "postgresql"])
-def gallery(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gallery]:
-    postgres = request.param == "postgresql"
-    url = request.getfixturevalue("postgres_url") if postgres else f"{request.param}:{tmp_path / 'gallery'}"
-    with Gallery.create(url, fingerprint="declared:old", space=SPHERE, columns={"count": "integer"}) as opened:
+@pytest.fixture
+def gallery(place: str) -> Iterator[Gallery]:
+    with Gallery.create(place, fingerprint="declared:old", space=SPHERE, columns={"count": "integer"}) as opened:
         yield opened
 
 

@@ -53,6 +53,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "upgrade status": ("upgrade.steps:status", "Show the phase of the upgrade and the next command."),
     "upgrade writes": ("upgrade.steps:writes", "Declare which model your application writes with."),
     "upgrade log": ("upgrade.steps:log", "List the steps of the upgrade."),
+    "fragments plan": ("fragments:plan", "Write the items that lack a vector to a folder, as shards."),
+    "fragments make": ("fragments:make", "Embed the items of shards."),
+    "fragments accept": ("fragments:accept", "Write the vectors that workers made into the gallery."),
     "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
 }
 """By what people type: module and function, and what the help of the group says about it."""
@@ -61,6 +64,7 @@ GROUPS: dict[str, str] = {
     "examples": "Get sample data to try limpet with.",
     "embed": "Embed images or texts, or map stored embeddings to another space.",
     "gallery": "Create, fill and search a live gallery.",
+    "fragments": "Backfill a gallery by workers on any number of machines.",
     "upgrade": "Migrate a gallery, or your own table or collection, to a new model with zero downtime.",
 }
 """Words that are no command without another one, and what their help says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,7 +127,18 @@ class NewVectors(Embedder):
         return ["--model", "EMBEDDINGS" if self.model is None else str(self.model), *named]
 
     def opened(self, gallery: Gallery, sets: DataSets) -> VectorSource | None:
+        """Return the source that these describe for the items of a gallery; None where they name none."""
+        return self.source(sets, fingerprints_of(gallery), lambda: made_by(gallery.state, self.name))
+
+    def source(
+        self, sets: DataSets, known: Sequence[str], fingerprint: Callable[[], str | None]
+    ) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
+
+        Args:
+            sets: How data is read.
+            known: Fingerprints that a model behind an API may have already.
+            fingerprint: Says which model made stored vectors that do not say it.
 
         Raises:
             ConfigError: Options that do not go together.
@@ -147,9 +158,9 @@ class NewVectors(Embedder):
         refuse(len(given) != 1, f"{' and '.join(given) or f'--model {self.model} alone'} given.", f"one of: {KINDS}")
         refuse(stored is not None and self.over is not None, f"--over {self.over} with vectors.", f"one of: {KINDS}")
         if stored is not None:
-            source = self._of_place(gallery, stored)
+            source = stored_vectors(stored, fingerprint())
         elif below is not None:
-            source = through(self._of_place(gallery, below), open_map(self.named("vectors")))
+            source = through(stored_vectors(below, fingerprint()), open_map(self.named("vectors")))
         elif self.data:
             source, _ = self._of_images(self.data, sets)
         else:
@@ -160,11 +171,8 @@ class NewVectors(Embedder):
                 if address is None
                 else SourceTexts(open_source(address))
             )
-            source = self._of_texts(items, fingerprints_of(gallery))
+            source = self._of_texts(items, known)
         return Parallel(source, self.workers) if self.workers > 1 else source
-
-    def _of_place(self, gallery: Gallery, place: Place) -> VectorSource:
-        return stored_vectors(place, made_by(gallery.state, self.name))
 
 
 def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:
