@@ -161,7 +161,7 @@ def plan(gallery: OpenGallery, place: str | Path, *, items: PositiveInt = ITEMS)
     with appearing(Path(place), Disk(), "plan of fragments") as folder:
         for name in ("shards", "fragments", "manifests", "accepted"):
             (folder / name).mkdir()
-        names, total = [], 0
+        names, total = list[str](), 0
         for part in _lacking(gallery, target.name, items):
             names.append(f"{len(names):06d}")
             total += part.num_rows
