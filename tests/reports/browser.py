@@ -17,7 +17,8 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 WIDTHS = (1280, 768, 390)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --remote-debugging-pipe"
+    "--disable-component-update --disable-sync --disable-renderer-backgrounding --hide-scrollbars "
+    "--window-size=1400,900 --remote-debugging-pipe"
 )
 MEASURE = """(async (text, widths) => {
 const frame = document.createElement('iframe');
@@ -48,17 +49,24 @@ return widths.map(width => {
 })"""
 
 VIOLATIONS = """(async (contrast, others) => {
-const seen = new Map();
+const seen = new Map(), numbers = new Map(), looks = new Map();
+const look = at => {  // a number that differs where colours of an element or around it may
+  if (at && !looks.has(at)) {
+    const own = getComputedStyle(at);
+    const key = [look(at.parentElement), at.tagName, at.getAttribute('class'), own.color, own.backgroundColor,
+                 own.opacity].join();
+    if (!numbers.has(key)) numbers.set(key, numbers.size);
+    looks.set(at, numbers.get(key));
+  }
+  return looks.get(at);
+};
 for (const element of document.querySelectorAll('body *')) {
   if (![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
-  const own = getComputedStyle(element), key = [own.fill, own.fontSize, own.fontWeight];
-  for (let at = element; at; at = at.parentElement) {
-    const look = getComputedStyle(at);
-    key.push(at.tagName, at.getAttribute('class'), look.color, look.backgroundColor, look.opacity);
-  }
-  if (!seen.has(key.join())) seen.set(key.join(), element);  // cells of a table look alike: one is measured
+  const own = getComputedStyle(element), key = [look(element), own.fill, own.fontSize, own.fontWeight].join();
+  if (!seen.has(key)) seen.set(key, element);  // cells of a table look alike: one is measured
 }
-const runs = [await axe.run({include: [...seen.values()]}, {runOnly: contrast}), await axe.run(document, others)];
+const code = {exclude: [['pre code > span']]};  // words of code in their colours mean nothing else, and are many
+const runs = [await axe.run({include: [...seen.values()]}, {runOnly: contrast}), await axe.run(code, others)];
 return runs.flatMap(run => run.violations).map(one =>
   one.id + ': ' + one.nodes.map(node => node.target.join(' ')).join(' | '));
 })"""
@@ -70,6 +78,10 @@ READ = """new Promise(read => (function wait() {
   document.querySelectorAll('details').forEach(details => { details.open = true; });
   read(true);
 })())"""
+
+SETTLED = """new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))
+.then(() => Promise.allSettled(document.getAnimations().map(one => one.finished))).then(() => true)"""
+"""Wait until colours have changed, which the site does little by little."""
 
 SEARCH = """new Promise(done => {
   const look = () => {
@@ -139,23 +151,26 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.ask("Page.navigate", url=url)  # answers when the page takes the place of the blank one
 
-    def show(self, path: Path, width: int, scheme: str) -> None:
+    def show(self, page: Path | str, width: int, scheme: str) -> None:
         """Open a page at a width, in the light or the dark scheme, with all details open, and wait until it is read."""
-        self.open(path.as_uri(), width, scheme)
+        self.open(page if isinstance(page, str) else page.as_uri(), width, scheme)
         self.run(READ)
 
-    def barriers(self, path: Path) -> list[str]:
+    def barriers(self, page: Path | str) -> list[str]:
         """Return what keeps people with assistive technology, or with a phone, from reading a page."""
         axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
         every = {"rules": {rule: {"enabled": False} for rule in CONTRAST}}
         narrow = {"runOnly": ["scrollable-region-focusable"]}  # all else is the same at every width
         barriers: list[str] = []
+        self.show(page, 1280, "light")
+        self.run(f"{axe};0")
         for width, scheme, others in ((1280, "light", every), (390, "dark", narrow)):
-            self.show(path, width, scheme)
-            self.run(f"{axe};0")
+            self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            self.run(SETTLED)
             found = self.run(f"{VIOLATIONS}({json.dumps(CONTRAST)}, {json.dumps(others)})")
             wider = ["wider than the screen"] * (self.run("document.documentElement.scrollWidth") > width)
-            barriers += [f"{path.stem}, {scheme}: {barrier}" for barrier in (*found, *wider)]
+            barriers += [f"{scheme}: {barrier}" for barrier in (*found, *wider)]
         return barriers
 
     def searched(self, words: str) -> list[str]:

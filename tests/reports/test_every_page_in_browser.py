@@ -74,7 +74,7 @@ def pages(
 
 
 def test_pages_are_accessible_and_fit_a_phone(browser: Browser, pages: list[Path]) -> None:
-    assert [barrier for page in pages for barrier in browser.barriers(page)] == []
+    assert [f"{page.stem}, {barrier}" for page in pages for barrier in browser.barriers(page)] == []
 
 
 def test_no_shared_rule_of_the_style_is_without_a_use(browser: Browser, pages: list[Path]) -> None:
