@@ -329,7 +329,7 @@ def finish(url: LiveUrl, *, allow_missing: int = 0) -> int:
     Examples:
         limpet upgrade finish live
     """
-    return _end(url, lambda it: it.finish(allow_missing=allow_missing))
+    return _end(url, "finished", lambda it: it.finish(allow_missing=allow_missing))
 
 
 def cancel(url: LiveUrl, *, allow_missing: int | None = None, force: bool = False) -> int:
@@ -342,15 +342,15 @@ def cancel(url: LiveUrl, *, allow_missing: int | None = None, force: bool = Fals
     Examples:
         limpet upgrade cancel live
     """
-    return _end(url, lambda it: url.call(it.cancel, allow_missing=allow_missing, force=force))
+    return _end(url, "cancelled", lambda it: url.call(it.cancel, allow_missing=allow_missing, force=force))
 
 
-def _end(url: LiveUrl, step: Callable[[Upgrade], None]) -> int:
+def _end(url: LiveUrl, called: str, step: Callable[[Upgrade], None]) -> int:
     with url.opened() as it:
         stays = it.model(it.serving)
         with console.status("checking items, and removing what was added"):
             step(it)
-        console.print(f"The upgrade is finished; the vectors of {stays.called} stay.")
+        console.print(f"The upgrade is {called}; the vectors of {stays.called} stay.")
         for note in it.notes:
             console.print(f"Note: {note}")
         print_json({"stays": stays.fingerprint, "notes": it.notes})
@@ -381,10 +381,10 @@ def verify(url: LiveUrl, *, source: LateVectors = LateVectors(), watch: float | 
     if found.queries:
         print_table("Queries that should change", ["calls", "why", "query"],
                     [[f"{one.calls:,}", one.why, one.query] for one in found.queries])  # fmt: skip
+    if found.passed:
+        console.print("No problem was found.")
     if found.unwatched:
         console.print(f"Queries were not watched. {found.unwatched}")
-    elif found.passed:
-        console.print("No problem was found.")
     print_json({**asdict(found), "passed": found.passed})
     return int(not found.passed)
 
