@@ -787,7 +787,9 @@ def python_pages() -> dict[str, str]:
                 home = str(getattr(getattr(importlib.import_module(module), name), "__module__", ""))
                 inner = home.removeprefix(f"{module}.") if home.startswith(f"{module}.") else "other"
                 parts_of.setdefault(inner.partition(".")[0], []).append(entry)
-                listed.append(f"- [`{name}`][{entry.removeprefix('::: ')}]")
+                value = getattr(importlib.import_module(module), name)
+                said = summary(value.__doc__ or "") if inspect.isclass(value) or inspect.isfunction(value) else ""
+                listed.append(f"- [`{name}`][{entry.removeprefix('::: ')}]{': ' * bool(said)}{said}")
             for part, ours in parts_of.items():
                 pages[f"reference/python/{module}/{part}.md"] = "\n\n".join([f"# {module}: {part}", *ours]) + "\n"
             entries = []

@@ -7,7 +7,9 @@ const repair = () => {
     part.setAttribute("aria-label", `Pages below ${name}`);
   }
   document.querySelectorAll(".md-code__nav").forEach((part, at) => part.setAttribute("aria-label", `Code ${at + 1}`));
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code")) box.tabIndex = 0;
+  // The theme takes it from code that needs no scrolling, and gives it back late when the window becomes narrow.
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code"))
+    if (box.tabIndex !== 0) box.tabIndex = 0;
 };
-new MutationObserver(repair).observe(document.body, {childList: true, subtree: true});
+new MutationObserver(repair).observe(document.body, {childList: true, subtree: true, attributeFilter: ["tabindex"]});
 repair();
