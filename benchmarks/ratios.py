@@ -1,22 +1,17 @@
-"""How much slower limpet is than the bare engine or library below it.
+"""How much slower limpet is than the bare engine or library below it, and how its time grows.
 
     python benchmarks/ratios.py                          # all rows, five turns
     python benchmarks/ratios.py --only lance             # rows whose name contains a word
     python benchmarks/ratios.py --beside ../before       # in turns with another checkout
     make ratios                                          # compare with the committed record
 
-`ROWS` is the list: a name, our function, the bare function, and the goal. A turn is one process; it runs both functions
-of every row, and the order changes from turn to turn. Times are processor seconds, those of the database server
-included. A ratio is of one turn. A row without a bare function gives milliseconds.
+`ROWS` is the list. A turn is one process; it measures every row, and the order changes from turn to turn. Times are
+processor seconds, those of commands and of the database server included; latencies are seconds on the clock. A row is:
 
-Vectors have 128 numbers and are at hand: no model takes time. Bare is:
-
-- of an import: a table of Arrow and `lance.write_dataset`, or a binary COPY into a table with a primary key; without
-  syncing (Lance) and without reading back;
-- of a backfill of Lance: one append for each batch;
-- of a query: NumPy's product with `argpartition`, `nearest` of Lance, or one SELECT, all without an index;
-- of a query of a half-backfilled gallery: the same query when all items are backfilled;
-- of metrics of 512 queries: the product of their vectors with the gallery.
+- a ratio: our function, and the bare one beside it (see `ratios_galleries.py` and `ratios_training.py`; of metrics of
+  512 queries, the product of their vectors with the gallery), both of one turn;
+- milliseconds of one upsert, or of as many as there are threads, or seconds of a command (`ratios_commands.py`);
+- the exponent of a growth: the slope of the logarithm of time over that of what grows.
 
 The exit code is 1 if a row got worse than in the record. `--record` writes ratios.json and ratios.md.
 """
@@ -30,326 +25,191 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cache
-from itertools import count
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-from numpy.typing import NDArray
 
-from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.galleries import Gallery
-from limpet.geometry import Hypersphere
+import ratios_commands as commands
+import ratios_galleries as galleries
+import ratios_metrics as metrics
+from ratios_galleries import Prepare, Scene, Timed, backfilling, importing, querying, selecting, upserting
 from ratios_metrics import EASY, HARD, multiplying, ranking
 
 RESULTS = Path(__file__).parent / "results"
 CHECKOUT = Path(__file__).parents[1]
-OLD, NEW = "declared:old", "declared:new"
-FORCE = "the new vectors are those of the old model with less noise"
-DIM, K, QUERIES, UPSERTS = 128, 10, 100, 40
-BATCH = 4096  # items of a commit of a backfill
 WARM = 1000  # items of the first, untimed call of both functions
 WORSE = 1.15  # times the record, and above its range: what counts as worse
-SPACE = Hypersphere(DIM)
 
-Timed = Callable[[], object]
-"""What is timed; whoever returns it has prepared everything that is not."""
-
-
-@dataclass
-class Scene:
-    """Where the functions of one process work.
-
-    Args:
-        folder: For files.
-        server: URL of a PostgreSQL server, if a row needs one.
-        postmaster: Number of its first process.
-    """
-
-    folder: Path
-    server: str = ""
-    postmaster: int = 0
-    opened: ExitStack = field(default_factory=ExitStack)
-    numbers: Iterator[int] = field(default_factory=count)
-
-    def gallery(self, engine: str) -> Gallery:
-        """Create an empty gallery."""
-        name = self.name()
-        url = f"{engine}:{self.folder / name}"
-        if engine == "postgresql":
-            url = f"{self.server}&schema={name}"
-            self.opened.callback(self.execute, f"DROP SCHEMA {name} CASCADE")
-        return self.opened.enter_context(Gallery.create(url, fingerprint=OLD, space=SPACE))
-
-    def name(self) -> str:
-        """Return a name that nothing has yet."""
-        return f"made{os.getpid()}x{next(self.numbers)}"
-
-    def execute(self, statement: str) -> None:
-        """Run a statement on the server."""
-        import psycopg
-
-        with psycopg.connect(self.server, autocommit=True) as connection:
-            connection.execute(statement.encode())
-
-    def filled(self, engine: str, size: int) -> Gallery:
-        """Create a gallery with old vectors."""
-        gallery = self.gallery(engine)
-        gallery.add(embeddings(size))
-        return gallery
-
-    def backfilled(self, engine: str, size: int, done: int) -> Gallery:
-        """Create a gallery of which so many items, drawn at random, have vectors of the new, active model."""
-        gallery = self.filled(engine, size)
-        gallery.start(NEW, SPACE)
-        gallery.swap(force=FORCE)
-        gallery.backfill(Ready(vectors(size, 2)), budget=done, order="random")
-        return gallery
-
-    def worked(self) -> float:
-        """Return the seconds that processors have worked for this process and the server."""
-        seconds = time.process_time()
-        if self.postmaster:
-            server = psutil.Process(self.postmaster)
-            ended = server.cpu_times()
-            seconds += ended.children_user + ended.children_system
-            for process in server.children():
-                with suppress(psutil.NoSuchProcess):
-                    spent = process.cpu_times()
-                    seconds += spent.user + spent.system
-        return seconds
+Measure = Callable[[Scene, int, bool], float]
+"""Measures a row in a scene, for so many items; whether the bare function comes first."""
 
 
-class Ready:
-    """A source whose vectors are at hand."""
+def ratio(ours: Prepare, bare: Prepare, warm: int = WARM) -> Measure:
+    """Divide seconds of our function by those of the bare one, after a small call of both."""
 
-    fingerprint, space = NEW, SPACE
+    def measure(scene: Scene, size: int, bare_first: bool) -> float:
+        for function in (ours, bare):
+            function(scene, warm)()
+        if bare_first:
+            below = seconds(scene, size, bare)
+            return seconds(scene, size, ours) / below
+        return seconds(scene, size, ours) / seconds(scene, size, bare)
 
-    def __init__(self, made: NDArray[np.float32]) -> None:
-        self.made = made
-
-    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        rows = np.asarray(ids, "U8").astype(np.int64)
-        return EmbeddingSet(self.made[rows], StringArray.of(ids), NEW, SPACE)
-
-
-@cache
-def vectors(size: int, seed: int = 1) -> NDArray[np.float32]:
-    """Return unit vectors (size, DIM)."""
-    made = np.random.default_rng(seed).standard_normal((size, DIM), np.float32)
-    made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return made
+    return measure
 
 
-@cache
-def embeddings(size: int) -> EmbeddingSet:
-    """Return items with vectors of the old model."""
-    return EmbeddingSet(vectors(size), StringArray.of([f"{row:08d}" for row in range(size)]), OLD, SPACE)
+def each(ours: Prepare, calls: int) -> Measure:
+    """Return milliseconds of one of so many calls, after a small one."""
+
+    def measure(scene: Scene, size: int, _: bool) -> float:
+        ours(scene, WARM)()
+        return 1000 * seconds(scene, size, ours) / calls
+
+    return measure
 
 
-@cache
-def queries() -> NDArray[np.float32]:
-    """Return unit vectors (QUERIES, DIM)."""
-    return vectors(QUERIES, 3)
+def again(ours: Prepare) -> Measure:
+    """Return seconds of the second of two calls."""
+
+    def measure(scene: Scene, size: int, _: bool) -> float:
+        prepared = ours(scene, size)
+        prepared()
+        return spent(scene, prepared)
+
+    return measure
 
 
-# What is timed of limpet
+def growth(ours: Prepare, sizes: Sequence[int]) -> Measure:
+    """Return the exponent by which seconds grow, after a call of the smallest size."""
+
+    def measure(scene: Scene, _: int, __: bool) -> float:
+        ours(scene, sizes[0])()
+        took = [seconds(scene, size, ours) for size in sizes]
+        return float(np.polyfit(np.log(sizes), np.log(took), 1)[0])
+
+    return measure
 
 
-def importing(engine: str) -> Callable[[Scene, int], Timed]:
-    """Import items into an empty gallery."""
+def beside_backfill(engine: str) -> Measure:
+    """Divide the slowest per cent of queries while a thread backfills by that of queries before."""
+    return lambda scene, size, _: galleries.latency_beside_backfill(engine)(scene, size)
+
+
+def seconds(scene: Scene, size: int, function: Prepare) -> float:
+    """Return the processor seconds of one call."""
+    return spent(scene, function(scene, size))
+
+
+def spent(scene: Scene, prepared: Timed) -> float:
+    """Return the processor seconds of a call of what is prepared."""
+    began = scene.worked()
+    prepared()
+    return scene.worked() - began
+
+
+def training(name: str, *options: str) -> Prepare:
+    """Return a function of `ratios_training`, which imports torch where a row is measured that needs it."""
 
     def prepare(scene: Scene, size: int) -> Timed:
-        gallery, items = scene.gallery(engine), embeddings(size)
-        return lambda: gallery.add(items)
+        timed: Timed = getattr(import_module("ratios_training"), name)(*options, scene, size)
+        return timed
 
     return prepare
-
-
-def backfilling(engine: str) -> Callable[[Scene, int], Timed]:
-    """Backfill all items of a gallery."""
-
-    def prepare(scene: Scene, size: int) -> Timed:
-        gallery, source = scene.backfilled(engine, size, 0), Ready(vectors(size, 2))
-        return lambda: gallery.backfill(source, order="id", batch=BATCH)
-
-    return prepare
-
-
-def upserting(engine: str, threads: int = 1) -> Callable[[Scene, int], Timed]:
-    """Upsert items one by one, in so many threads."""
-
-    def prepare(scene: Scene, size: int) -> Timed:
-        gallery, calls = scene.filled(engine, size), UPSERTS * threads
-        singles = [embeddings(size)[[row]] for row in range(0, size, size // calls)][: calls + 1]
-        gallery.upsert(singles.pop())
-        pool = scene.opened.enter_context(ThreadPoolExecutor(threads))
-        return lambda: list(pool.map(gallery.upsert, singles))
-
-    return prepare
-
-
-def querying(engine: str, backfilled: float | None = None) -> Callable[[Scene, int], Timed]:
-    """Query a gallery, one by one; of an upgraded one, by the new model."""
-
-    def prepare(scene: Scene, size: int) -> Timed:
-        if backfilled is None:
-            gallery, model = scene.filled(engine, size), OLD
-        else:
-            gallery, model = scene.backfilled(engine, size, int(backfilled * size)), NEW
-        gallery.search(queries()[0], K, fingerprint=model)
-        return lambda: [gallery.search(query, K, fingerprint=model) for query in queries()]
-
-    return prepare
-
-
-# What it is compared with
-
-
-def arrow(rows: slice, size: int) -> Any:
-    """Return items as a table of Arrow."""
-    import pyarrow as pa
-
-    items = embeddings(size)
-    flat = pa.array(items.vectors[rows].ravel())
-    return pa.table(
-        {"id": pa.array(list(items.ids[rows]), pa.string()), "vector": pa.FixedSizeListArray.from_arrays(flat, DIM)}
-    )
-
-
-def lance_write(scene: Scene, size: int) -> Timed:
-    """Write all items at once."""
-    import lance
-
-    place = str(scene.folder / f"{scene.name()}.lance")
-    return lambda: lance.write_dataset(arrow(slice(None), size), place)
-
-
-def lance_append(scene: Scene, size: int) -> Timed:
-    """Append items batch by batch."""
-    import lance
-
-    place = str(scene.folder / f"{scene.name()}.lance")
-    lance.write_dataset(arrow(slice(0, 0), size), place)
-    parts = [slice(first, min(first + BATCH, size)) for first in range(0, size, BATCH)]
-    return lambda: [lance.write_dataset(arrow(part, size), place, mode="append") for part in parts]
-
-
-def lance_query(scene: Scene, size: int) -> Timed:
-    """Search a dataset of one write."""
-    import lance
-
-    place = str(scene.folder / f"{scene.name()}.lance")
-    table = lance.write_dataset(arrow(slice(None), size), place)
-
-    def ask(query: NDArray[np.float32]) -> Any:
-        nearest = {"column": "vector", "q": query, "k": K, "metric": "dot", "use_index": False}
-        return table.to_table(columns=["id", "_distance"], nearest=nearest)
-
-    ask(queries()[0])
-    return lambda: [ask(query) for query in queries()]
-
-
-def copying(scene: Scene, size: int) -> Timed:
-    """Copy items into a table with a primary key, in one transaction."""
-    import psycopg
-    from pgvector.psycopg import register_vector
-
-    table, items = scene.name(), embeddings(size)
-    scene.opened.callback(scene.execute, f"DROP TABLE {table}")
-    connection = scene.opened.enter_context(psycopg.connect(scene.server, autocommit=True))
-    register_vector(connection)
-    connection.execute(f"CREATE TABLE {table} (id text PRIMARY KEY, vector vector({DIM}) STORAGE PLAIN)")
-
-    def copy() -> tuple[Any, str]:
-        with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as into:
-            into.set_types(["text", "vector"])
-            for row in zip(items.ids, items.vectors, strict=True):
-                into.write_row(row)
-        return connection, table
-
-    return copy
-
-
-def postgres_query(scene: Scene, size: int) -> Timed:
-    """Search a table without an index of vectors."""
-    connection, table = copying(scene, size)()  # type: ignore[misc]
-
-    def ask() -> None:
-        for query in queries():
-            connection.execute(f"SELECT id FROM {table} ORDER BY vector <#> %s LIMIT {K}", [query]).fetchall()
-
-    return ask
-
-
-def numpy_query(_: Scene, size: int) -> Timed:
-    """Multiply, and find the best."""
-    made = vectors(size)
-
-    def ask() -> None:
-        for query in queries():
-            scores = made @ query
-            best = np.argpartition(scores, -K)[-K:]
-            best[np.argsort(-scores[best])]
-
-    return ask
 
 
 @dataclass(frozen=True)
 class Row:
-    """One ratio.
+    """One number.
 
     Args:
         name: What is measured; names of rows that need a server contain "PostgreSQL".
-        size: Items of the gallery.
-        ours: Prepares limpet's function for so many items.
-        bare: Prepares the function that it is divided by; None for milliseconds of one of `UPSERTS` calls, each of
-            which is as many as there are threads.
+        size: Of what `of` says; 0 where the name says it.
+        measure: Measures it.
         goal: At most; None where there is none.
+        unit: Of the number; empty for a ratio.
+        of: What `size` counts.
     """
 
     name: str
     size: int
-    ours: Callable[[Scene, int], Timed]
-    bare: Callable[[Scene, int], Timed] | None
+    measure: Measure
     goal: float | None = None
+    unit: str = ""
+    of: str = "items"
 
     @property
     def title(self) -> str:
         """Name and size."""
-        return f"{self.name}, {self.size:,} items" + ("" if self.bare else " (ms)")
+        return (
+            self.name + (f", {self.size:,} {self.of}" if self.size else "") + (f" ({self.unit})" if self.unit else "")
+        )
 
+
+def exponent(what: str, sizes: Sequence[int], of: str, ours: Prepare, goal: float) -> Row:
+    """Return the row of a growth."""
+    return Row(f"{what}, {sizes[0]:,} to {sizes[-1]:,} {of}", 0, growth(ours, sizes), goal, "exponent")
+
+
+ms, s = partial(Row, unit="ms"), partial(Row, unit="s")
+ITEMS, CLASSES = (10_000, 20_000, 40_000, 80_000), (2_000, 4_000, 8_000, 16_000)
+AUTO, RAND = (
+    ratio(training("augmenting", label), training("augmenting_by_pillow", label), 1)
+    for label in ("AutoAugment (CIFAR-10)", "RandAugment (2, 9 of 10)")
+)
 
 ROWS = (
-    Row("import, Lance", 20_000, importing("lance"), lance_write, 2.5),
-    Row("import, Lance", 100_000, importing("lance"), lance_write, 2.5),
-    Row("import, Lance", 1_000_000, importing("lance"), lance_write, 2.5),
-    Row("backfill, Lance", 20_000, backfilling("lance"), lance_append, 3.0),
-    Row("backfill, Lance", 100_000, backfilling("lance"), lance_append, 3.0),
-    Row("import, PostgreSQL", 20_000, importing("postgresql"), copying, 2.0),
-    Row("import, PostgreSQL", 100_000, importing("postgresql"), copying, 2.0),
-    Row("upsert, Lance", 20_000, upserting("lance"), None, 12.0),
-    Row("64 upserts at a time, Lance", 20_000, upserting("lance", 64), None, 64.0),
-    Row("upsert, PostgreSQL", 20_000, upserting("postgresql"), None),
-    Row("upsert, memory", 20_000, upserting("memory"), None),
-    Row("query, memory", 20_000, querying("memory"), numpy_query, 1.1),
-    Row("query, memory", 100_000, querying("memory"), numpy_query, 1.1),
-    Row("query, Lance", 20_000, querying("lance"), lance_query),
-    Row("query, PostgreSQL", 20_000, querying("postgresql"), postgres_query, 1.3),
-    Row("query, half backfilled, memory", 20_000, querying("memory", 0.5), querying("memory", 1.0), 1.3),
-    Row("query, half backfilled, Lance", 20_000, querying("lance", 0.5), querying("lance", 1.0), 1.3),
-    Row("metrics, easy, 50 relevant", 50_000, ranking(50, EASY), multiplying(50, EASY), 1.5),
-    Row("metrics, hard, 50 relevant", 50_000, ranking(50, HARD), multiplying(50, HARD), 1.5),
-    Row("metrics, hard, 5 relevant", 50_000, ranking(5, HARD), multiplying(5, HARD), 1.5),
-    Row("metrics, hard, Zipf class sizes", 50_000, ranking(None, HARD), multiplying(None, HARD), 1.5),
-    Row("metrics, hard, 2,500 relevant", 50_000, ranking(2500, HARD), multiplying(2500, HARD), 2.0),
+    Row("import, Lance", 20_000, ratio(importing("lance"), galleries.lance_write), 2.5),
+    Row("import, Lance", 100_000, ratio(importing("lance"), galleries.lance_write), 2.5),
+    Row("import, Lance", 1_000_000, ratio(importing("lance"), galleries.lance_write), 2.5),
+    Row("backfill, Lance", 20_000, ratio(backfilling("lance"), galleries.lance_append), 3.0),
+    Row("backfill, Lance", 100_000, ratio(backfilling("lance"), galleries.lance_append), 3.0),
+    Row("import, PostgreSQL", 20_000, ratio(importing("postgresql"), galleries.copying), 2.0),
+    Row("import, PostgreSQL", 100_000, ratio(importing("postgresql"), galleries.copying), 2.0),
+    ms("upsert, Lance", 20_000, each(upserting("lance"), galleries.UPSERTS), 12.0),
+    ms("64 upserts at a time, Lance", 20_000, each(upserting("lance", 64), galleries.UPSERTS), 64.0),
+    ms("upsert, PostgreSQL", 20_000, each(upserting("postgresql"), galleries.UPSERTS)),
+    ms("upsert, memory", 20_000, each(upserting("memory"), galleries.UPSERTS)),
+    Row("query, memory", 20_000, ratio(querying("memory"), galleries.numpy_query), 1.1),
+    Row("query, memory", 100_000, ratio(querying("memory"), galleries.numpy_query), 1.1),
+    Row("query, Lance", 20_000, ratio(querying("lance"), galleries.lance_query), 1.1),
+    Row("query, PostgreSQL", 20_000, ratio(querying("postgresql"), galleries.postgres_query), 1.3),
+    Row("query, half backfilled, memory", 20_000, ratio(querying("memory", 0.5), querying("memory", 1.0)), 1.3),
+    Row("query, half backfilled, Lance", 20_000, ratio(querying("lance", 0.5), querying("lance", 1.0)), 1.3),
+    Row("query, IN of 1,000 values, memory", 20_000, ratio(selecting("memory"), galleries.numpy_select), 1.3),
+    Row("query, IN of 1,000 values, Lance", 20_000, ratio(selecting("lance"), galleries.lance_select), 1.3),
+    Row("p99 of a query beside a backfill, memory", 50_000, beside_backfill("memory"), 1.5),
+    Row("p99 of a query beside a backfill, Lance", 20_000, beside_backfill("lance"), 1.5),
+    Row("metrics, easy, 50 relevant", 50_000, ratio(ranking(50, EASY), multiplying(50, EASY)), 1.5),
+    Row("metrics, hard, 50 relevant", 50_000, ratio(ranking(50, HARD), multiplying(50, HARD)), 1.5),
+    Row("metrics, hard, 5 relevant", 50_000, ratio(ranking(5, HARD), multiplying(5, HARD)), 1.5),
+    Row("metrics, hard, Zipf class sizes", 50_000, ratio(ranking(None, HARD), multiplying(None, HARD)), 1.5),
+    Row("metrics, hard, 2,500 relevant", 50_000, ratio(ranking(2500, HARD), multiplying(2500, HARD)), 2.0),
+    s("gallery status, Lance", 1_000, again(commands.status("lance")), 0.3),
+    s("gallery status, memory", 1_000, again(commands.status("memory")), 0.3),
+    s("evaluate, 500 queries", 2_000, again(commands.evaluation(500, "--curve", "no")), 0.8),
+    s("evaluate with curve, 4,000 queries", 16_000, again(commands.evaluation(4_000, "--curve", "yes")), 5.0),
+    s("adapt", 1_200, again(commands.adaptation), 2.5),
+    exponent("query, memory", ITEMS, "items", querying("memory"), 1.1),
+    exponent("metrics", ITEMS, "items", ranking(50, HARD), 1.1),
+    exponent("metrics", (128, 512, 2_048), "queries", metrics.of_queries, 1.1),
+    exponent("metrics", (5, 50, 500), "relevant", metrics.of_relevant, 0.3),
+    exponent("query, memory", (2, 4, 8), "generations", galleries.of_generations, 0.5),
+    exponent("query, Lance", (4, 16, 64), "commits", galleries.after_commits, 0.1),
+    exponent("query, memory", (10, 300, 10_000), "deletes", galleries.after_deletes, 0.1),
+    exponent("query, memory", (10, 100, 1_000), "values of IN", galleries.under_values, 0.1),
+    exponent("epoch start of nccl", CLASSES, "classes", training("epoch_start", "nccl"), 1.2),
+    exponent("epoch start of ndpp", CLASSES, "classes", training("epoch_start", "ndpp"), 1.2),
+    Row("loss of nccl", 1_000, ratio(training("loss", "nccl"), training("loss", "independent")), 4.0, of="classes"),
+    Row("training, batch 32", 60, ratio(training("fitting"), training("looping"), 5), 1.03, of="steps"),
+    Row("adapter", 20_000, ratio(training("mapping"), training("product")), 1.3, of="vectors"),
+    Row("AutoAugment, 256 pixels", 5, AUTO, 1.0, of="batches"),
+    Row("RandAugment, 256 pixels", 5, RAND, 1.0, of="batches"),
 )
 
 
@@ -422,22 +282,8 @@ def turn(rows: Sequence[int], bare_first: bool, server: str = "", postmaster: in
         with tempfile.TemporaryDirectory(prefix="limpet-ratios-") as folder:
             scene = Scene(Path(folder), server, postmaster)
             with scene.opened:
-                functions = [row.ours, row.bare] if row.bare else [row.ours]
-                for function in functions:
-                    function(scene, WARM)()
-                took = [timed(scene, row, one) for one in (functions[::-1] if bare_first else functions)]
-                took = took[::-1] if bare_first else took
-                found[row.title] = took[0] / took[1] if row.bare else 1000 * took[0] / UPSERTS
+                found[row.title] = row.measure(scene, row.size, bare_first)
     return found
-
-
-def timed(scene: Scene, row: Row, function: Callable[[Scene, int], Timed]) -> float:
-    """Return the processor seconds of one call."""
-    embeddings(row.size)
-    prepared = function(scene, row.size)
-    began = scene.worked()
-    prepared()
-    return scene.worked() - began
 
 
 def table(found: dict[str, dict[str, list[float]]], known: dict[str, list[float]]) -> tuple[list[str], list[str]]:

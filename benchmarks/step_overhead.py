@@ -84,7 +84,7 @@ class Problem:
     @classmethod
     def of(cls, classes: int, space_name: str) -> Problem:
         rng = np.random.default_rng(0)
-        items, space = max(ITEMS, 2 * classes), space_from_record({"name": space_name, "dim": DIMS[classes]})
+        items, space = max(ITEMS, 2 * classes), space_from_record({"name": space_name, "dim": DIMS.get(classes, 128)})
         labels, names = np.arange(items) % classes, tuple(f"class {c}" for c in range(classes))
         vectors = rng.standard_normal((classes, space.dim), np.float32)[labels]
         vectors += rng.standard_normal((items, space.dim), np.float32)
