@@ -1,10 +1,4 @@
-"""From the figures that a suite asks for to their values: which further tasks they need, and what they come to.
-
-These questions are functions by the class of what is asked for. `needed_tasks` of a class says what is run beside the
-rows, nothing where it is not registered; `gathered` reads the finished runs and tasks, and `note_of` says why a figure,
-or a part of it, is not there. Figures that are read from runs are here, and pictures of what models embed in
-`limpet_bench.picture_figures`. A module that registers more has to be imported by `limpet_bench.run`, which asks.
-"""
+"""From the figures that a suite asks for to their values: which further tasks they need, and what they come to."""
 
 from __future__ import annotations
 

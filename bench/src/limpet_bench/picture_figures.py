@@ -1,9 +1,4 @@
-"""Figures that show what models do with single items: embeddings in a plane, histograms, hits, and classes of sessions.
-
-Each is computed by tasks of its own beside those of the rows (`limpet_bench.steps`), one for every place, so
-that a finished one is kept as all tasks are. All are of the first seed of the suite: there is no mean of pictures.
-Importing this module registers them.
-"""
+"""Figures of single items: embeddings in a plane, histograms, hits, and classes of sessions."""
 
 from __future__ import annotations
 

@@ -3,9 +3,6 @@
 They are those of AutoAugment (Cubuk et al., CVPR 2019, arXiv:1805.09501, Table 6). Each image has an amount of its own.
 All sums are of whole numbers, or of floats in the order of Pillow, so that results are the same bit for bit on every
 device and equal to Pillow's, but for a rotation whose source lies within 2^-16 pixels of an edge between two pixels.
-
-An operation is a kernel with parameters. Operations of one kernel are computed together: all geometric ones are one
-lookup of places, and all that map levels to levels are one lookup of levels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything and be of any size.
-
-Vectors are read block by block into the one array that stays, which is a temporary file where it would take more than
-half of the memory that is available; see `limpet.embeddings.room`.
-"""
+"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything and be of any size."""
 
 from __future__ import annotations
 

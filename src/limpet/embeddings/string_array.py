@@ -1,8 +1,4 @@
-"""Strings as two arrays: their UTF-8 bytes one after another, and where each begins (the Arrow layout).
-
-A million identifiers open in no time this way, because nothing is decoded before somebody asks. Arrow is imported with
-the first array, not with this module: a gallery says where it stands without it.
-"""
+"""Strings as two arrays: their UTF-8 bytes one after another, and where each begins (the Arrow layout)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Embeddings as tables of other libraries, and back: Arrow, pandas, and Hugging Face's datasets.
-
-A table has the columns ``id``, ``vector`` and, where there are any, ``label`` and the further columns of the set. What
-no column says (fingerprint, space, role, form, prefix) goes with it in the metadata of an Arrow table, and in the
-``attrs`` of a data frame, so that a table that was made here comes back as the set that it was made of. Any other table
-must be told its model. pandas and datasets are imported only where they are used; neither is needed.
-"""
+"""Embeddings as tables of other libraries, and back: Arrow, pandas, and Hugging Face's datasets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Backfills of galleries, in an order of choice.
-
-Every batch is written and read back in one commit. Items that were written or deleted meanwhile keep what was written:
-the store passes over vectors made of an earlier version.
-"""
+"""Backfills of galleries, in an order of choice."""
 
 from __future__ import annotations
 

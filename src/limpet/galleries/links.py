@@ -1,8 +1,4 @@
-"""Why queries of one model find vectors of another: a report on the two, or an adapter between them.
-
-Adapters, score maps and cohorts are part of the gallery: the commit that names one writes it, packed, under its
-digest.
-"""
+"""Why queries of one model find vectors of another: a report on the two, or an adapter between them."""
 
 from __future__ import annotations
 

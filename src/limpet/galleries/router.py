@@ -1,11 +1,4 @@
-"""Which vectors answer which query, and one list of hits from several generations.
-
-A query is answered from its own model's vectors, and for items that have none from those of other generations that a
-link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
-maps queries into another model's space, its scores are on another scale, and so are those of a calibrated link (see
-`Gallery.calibrate`): lists are merged by scores that a cohort or a score map makes comparable, or by rank (see
-`limpet.evaluation.ranking.merging`).
-"""
+"""Which vectors answer which query, and one list of hits from several generations."""
 
 from __future__ import annotations
 

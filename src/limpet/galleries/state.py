@@ -1,9 +1,4 @@
-"""What a gallery is made of and what the steps of an upgrade make of it: values and one pure function.
-
-The journal holds the events; the state is what `advance` makes of them, one after another, so that the state of a
-gallery can always be told from its journal. `limpet.upgrade.lifecycle` says which steps are possible in which phase;
-a third generation can be started while the second one is swapped and still being filled.
-"""
+"""What a gallery is made of and what the steps of an upgrade make of it: values and one pure function."""
 
 from __future__ import annotations
 

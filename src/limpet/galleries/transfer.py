@@ -1,8 +1,4 @@
-"""Galleries and other places of vectors: filling one from a source, and writing one to a file.
-
-A source is read piece by piece, and a piece is one commit. What was committed stays if a later one is refused or the
-process ends; the same call with ``skip_existing`` goes on after it.
-"""
+"""Galleries and other places of vectors: filling one from a source, and writing one to a file."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""What points are and how their similarity is measured.
-
-A `Space` is a small hashable record. ``check`` and ``index_form`` work on NumPy arrays and need no torch, so that
-galleries and searches start fast; the rest loads the space's geometry module when first used.
-
-How a model's raw output becomes features of a space is the release's business: on the hypersphere features are that
-output, on the Lorentz space they are tangent vectors at the origin, scaled and clipped by the encoder.
-"""
+"""What points are and how their similarity is measured."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A new model's vectors, brought to where the old model's are searched; what every framework here is given.
-
-The folder that `limpet adapt` saved says which new model it was fitted for. A model is let in only where it is that
-one: by the fingerprint of limpet's own encoder, by the answers of a model behind an API to fixed sentences, or by a
-name that people vouch for.
-"""
+"""A new model's vectors, brought to where the old model's are searched; what every framework here is given."""
 
 from __future__ import annotations
 

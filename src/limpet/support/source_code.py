@@ -1,8 +1,4 @@
-"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change.
-
-What was computed is kept, and told apart by the digest; asked for again, it is computed anew, and the former one is
-kept beside it.
-"""
+"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change."""
 
 from __future__ import annotations
 

@@ -9,9 +9,6 @@
 ``backfill`` and ``index`` are possible while an upgrade is started or swapped, and change no phase. ``cancel`` leaves
 the old vectors alone, ``finish`` the new ones: both remove what the upgrade added, and neither has a way back. Until
 then ``rollback`` is possible, for as long as people want to watch the new model.
-
-This module knows phases alone. What else a step needs is known to those whose state it is: how many items lack a
-vector, whether an index is built, with which model an application writes.
 """
 
 from __future__ import annotations

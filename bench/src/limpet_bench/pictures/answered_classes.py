@@ -1,8 +1,4 @@
-"""Classes of a gallery without labels: the items that answer the same queries are of one.
-
-ROxford, RParis and Google Landmarks say of every query which photographs show its landmark, and give photographs no
-class; queries that share an answer are of one landmark (AdvBCT, Fig. 2, colours RParis by it).
-"""
+"""Classes of a gallery without labels: the items that answer the same queries are of one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A few queries with what several models find first, each item marked as right or wrong (CVS, Fig. A.4).
-
-Queries are drawn at random among those of which the models do not find equally many right items, and then among all
-others: where all find the same there is nothing to compare. The choice is of queries, never of a model; how often each
-is right is what scores say.
-"""
+"""A few queries with what several models find first, each item marked as right or wrong (CVS, Fig. A.4)."""
 
 from __future__ import annotations
 

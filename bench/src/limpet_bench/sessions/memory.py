@@ -1,9 +1,4 @@
-"""Exemplars: the few images that later sessions see again, under one budget shared by all sessions.
-
-Candidates are the images of a session with the exemplars kept so far; the memory is chosen anew after every session,
-with the model that the session has just trained. The choices themselves are pure functions of the labels of the
-candidates, int64 (N,), and a quota per class, and return row numbers into them.
-"""
+"""Exemplars: the few images that later sessions see again, under one budget shared by all sessions."""
 
 from __future__ import annotations
 

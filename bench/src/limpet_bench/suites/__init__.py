@@ -1,9 +1,4 @@
-"""The built-in suites, and suites in Python files: functions that return a `Suite`.
-
-A module per paper has a function per table or figure: `ndpp.table_2` is the suite "ndpp-table-2". Those of tables and
-figures are at the full size of their paper, with its recipe; those that end in ``small`` and those of `own` run in
-minutes on two cores.
-"""
+"""The built-in suites, and suites in Python files: functions that return a `Suite`."""
 
 from __future__ import annotations
 

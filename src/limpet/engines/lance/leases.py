@@ -1,8 +1,4 @@
-"""What readers that take their time still need: a locked file for each, which the operating system lets go of.
-
-A lease names a commit. It ends with its reader, however that ends, and no clock is asked; where nothing can be written
-(a read-only mount) there is none.
-"""
+"""What readers that take their time still need: a locked file for each, which the operating system lets go of."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Vectors that were paid for, kept by a digest of text and model in one SQLite file.
-
-Every request's vectors are one durable transaction, so a kill loses no more than the request under way. A connection is
-opened for every step: processes, threads and forked children share the file, and none of them a connection.
-"""
+"""Vectors that were paid for, kept by a digest of text and model in one SQLite file."""
 
 from __future__ import annotations
 
