@@ -303,9 +303,9 @@ def test_no_block_stands_where_nothing_runs_it() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
     for page, text in TEXTS.items():
         for indent, language, block in re.findall(r"^( *)```(\w[^\n]*)\n(.*?)^ *```", text, flags=re.S | re.M):
-            assert language in {"bash", "console", "python", "rust", "text", "toml"}, page
+            assert language in {"bash", "console", "python", "rust", "sh", "text", "toml"}, page
             assert not indent or language == "toml", f"{page}: no test sees an indented block"
-            assert language != "bash" or page in FOLLOWED, f"{page}: {block}"
+            assert language not in ("bash", "sh") or page in FOLLOWED, f"{page}: {block}"
             if language == "console" and page not in EXTENDING and not page.startswith("docs/reference/"):
                 assert not page.startswith("docs/tutorials/"), f"{page}: {block}"
                 for program, *words in (shlex.split(line, comments=True) for line in block.splitlines()):
