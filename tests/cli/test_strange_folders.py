@@ -109,6 +109,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "upgrade rehearse": [*embedding, "--report", "none"],
         "upgrade start": gallery,
         "upgrade backfill": embedding,
+        "fragments make": ["work", *embedding[1:]],
         "upgrade start ": attached,
         "upgrade backfill ": attached,
         "upgrade swap": attached,
@@ -135,6 +136,7 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
         assert having == {name.strip() for name in asked}, "a command that opens a release is missing here"
         assert main(["gallery", "create", "memory:live", "--embeddings", "old.npz", "--name", "old"]) == 0
         assert main(["upgrade", "start", "memory:live", "--model", f"release:{head}"]) == 0
+        assert main(["fragments", "plan", "memory:live", "work"]) == 0
         for name, words in asked.items():
             capsys.readouterr()
             assert main([*name.split(), *words]) in (0, 2)

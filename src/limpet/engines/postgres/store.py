@@ -27,7 +27,7 @@ from limpet.engines.postgres.schema import create_schema, gallery_database, is_t
 from limpet.engines.postgres.search import FoundRow, nearest
 from limpet.engines.postgres.sharing import ConnectionLock, Snapshots
 from limpet.engines.promises import Promises
-from limpet.engines.store import Changes, Commit, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
+from limpet.engines.store import Changes, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.errors import GalleryError
 from limpet.support.disk import Disk
 
@@ -54,7 +54,6 @@ class PgvectorStore(LedgerStore):
         super().__init__(database.address.url, GalleryLedger(database), ConnectionLock(database))
         self.database, self.disk = database, disk
         self._snapshots = Snapshots(database)
-        self._generations: tuple[Commit | None, list[tuple[Any, ...]]] = None, []  # of a commit: name, bit, width
 
     @classmethod
     def create(cls, place: str, disk: Disk) -> PgvectorStore:
@@ -122,12 +121,7 @@ class PgvectorStore(LedgerStore):
         with self._snapshots.showing() as snapshot:
             pointer = super().pointer()
             self._snapshots.name(snapshot, pointer.commit)
-            if self._generations[0] != pointer.commit:
-                self._generations = pointer.commit, self._read_generations()
             return pointer
-
-    def _read_generations(self) -> list[tuple[Any, ...]]:
-        return self.database.execute("SELECT name, bit, width FROM generations")
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
@@ -181,9 +175,7 @@ class PgvectorStore(LedgerStore):
             if snapshot.commit != at.commit:
                 self._refuse_unknown(at)
                 self._snapshots.name(snapshot, at.commit)
-            commit, known = self._generations
-            if commit != at.commit:
-                known = self._read_generations()
+            known = self.database.execute("SELECT name, bit, width FROM generations")
             widths = {name: int(width) for name, _, width in known}
             if generation not in widths:
                 raise unknown_generation(generation, widths)
