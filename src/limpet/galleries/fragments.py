@@ -47,6 +47,8 @@ from limpet.support.ranges import NonNegative, PositiveInt, checked
 from limpet.upgrade.filling import check_source
 from limpet.upgrade.vector_sources import VectorSource
 
+__all__ = ["Accepted", "FragmentPlan", "Manifest", "accept", "make", "plan"]
+
 ITEMS = 25_000
 """Items of a shard, unless another number is given."""
 _EMBEDDED, _COMMITTED = 1024, 4096  # items at a time
