@@ -107,7 +107,7 @@ def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
 def journal_not_synced(store: Any) -> None:
     """The database does not make its commits durable."""
     if store.kind == "postgresql":
-        from limpet.engines.postgres import ledger as postgres
+        from limpet.engines.postgres import database as postgres
 
         postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
         return
