@@ -12,8 +12,8 @@ def isotonic_means(values: Floats, weights: Floats | None = None) -> Floats:
     """Return the never falling values that are nearest to given ones in weighted squares.
 
     Pools adjacent violators in one pass (Busing, Monotone Regression, J. Stat. Softw. 102, 2022). The sums are those of
-    ``scipy.optimize.isotonic_regression`` in the same order, and so the results are equal. Written here because the
-    import of ``scipy.optimize`` takes longer than all the rest of `limpet adapt` on a thousand pairs.
+    ``scipy.optimize.isotonic_regression`` in the same order, and so the results are equal. Written here because
+    ``scipy.optimize`` is large to import for this one function.
 
     Args:
         values: (N,).

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -127,7 +128,7 @@ class Accepted:
         generation: The generation.
         shards: Of the plan.
         accepted: Shards that are committed, now or before.
-        waiting: Shards that nobody has made yet.
+        waiting: Shards that have no manifest yet.
         refused: Why fragments were refused, by shard; nothing of them was written.
         written: Items that got a vector now.
         passed_over: Items of fragments accepted now that were changed or deleted since the plan, or have a vector.
@@ -176,7 +177,7 @@ def plan(gallery: OpenGallery, place: str | Path, *, items: PositiveInt = ITEMS)
 
 
 def _lacking(gallery: OpenGallery, generation: str, limit: int) -> Iterator[pa.Table]:
-    """Yield ids and versions of items that lack a vector, so many at a time."""
+    """Yield ids and versions of items that lack a vector, at most ``limit`` at a time."""
     after = ""
     while len(found := gallery.store.scan(after=after, limit=limit, lacking=generation)):
         yield pa.table({"id": pa.array(found.ids, pa.string()), "version": pa.array(found.versions)})
@@ -199,12 +200,10 @@ def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
     folder, known = Path(place), FragmentPlan.read(place)
     check_source(source, known.fingerprint, known.geometry, of=known.generation)
     ids, _ = _items(folder, known, shard)
-    try:
+    with suppress(DataError, SpaceMismatchError, FileNotFoundError):  # of what is damaged or not there: it is made
         manifest = _read(Manifest, _manifest(folder, shard))
         _fragment(folder, known, manifest, ids)
         return manifest
-    except (DataError, SpaceMismatchError, FileNotFoundError):
-        pass  # it is made now, or anew
     parts = [source.embed(ids[start : start + _EMBEDDED]) for start in range(0, len(ids), _EMBEDDED)]
     some = [part for part in parts if len(part)]
     if not some:
