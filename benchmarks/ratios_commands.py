@@ -39,7 +39,7 @@ def adaptation(scene: Any, size: int) -> Timed:
     """Choose and fit an adapter on so many items without labels."""
     folders = [_model(scene, name, noise, size, 1) for name, noise in (("old", 1.0), ("new", 1.2))]
     old, new = (str(folder / "gallery.safetensors") for folder in folders)
-    return _command("adapt", "--old", old, "--new", new, "--out", str(scene.folder / scene.name()))
+    return lambda: _command("adapt", "--old", old, "--new", new, "--out", str(scene.folder / scene.name()))()
 
 
 def _model(scene: Any, name: str, noise: float, size: int, queries: int) -> Path:

@@ -174,7 +174,7 @@ def upserting(engine: str, threads: int = 1) -> Prepare:
 
     def prepare(scene: Scene, size: int) -> Timed:
         gallery, calls = scene.filled(engine, size), UPSERTS * threads
-        singles = [embeddings(size)[[row]] for row in range(0, size, size // calls)][: calls + 1]
+        singles = [embeddings(size)[[number * size // calls % size]] for number in range(calls + 1)]
         gallery.upsert(singles.pop())
         pool = scene.opened.enter_context(ThreadPoolExecutor(threads))
         return lambda: list(pool.map(gallery.upsert, singles))

@@ -357,6 +357,26 @@ def test_a_late_write_beside_the_writing_of_an_earlier_one_is_brought_over(
     application.close()
 
 
+def test_chroma_is_asked_nothing_between_the_last_look_and_the_writing(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application: Any = MAKE["Chroma"](place, str(tmp_path / "ledger.db"))
+    it, send, sent = Run(application).attachment, Service._send, list[tuple[str, Any]]()
+    it.backfill(application.source("new", it))
+    application.unseen(0, "late")
+
+    def told(service: Any, method: str, path: str, body: Any = None, **named: Any) -> Any:
+        sent.append((path.rpartition("/")[2], (body or {}).get("include")))
+        return send(service, method, path, body, **named)
+
+    monkeypatch.setattr(Service, "_send", told)
+    it.backfill(application.source("old", it), of="old")
+    before = sent[[path for path, _ in sent].index("upsert") - 1]
+    assert before[0] == "get" and "embeddings" in before[1]
+    it.close()
+    application.close()
+
+
 def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

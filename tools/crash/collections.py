@@ -5,8 +5,10 @@ log what they are about to write and what was acknowledged, and SIGKILL ends the
 Among the steps are declarations, swaps and rollbacks with and without one, in any order. The applications ask `current`
 before every write, and once more after it, and repeat the write where the answer changed. They delete a row
 `everywhere`, or, if it was there when all was compared, by chance only where it is to be written. They rest between
-writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer. A
-watcher reads, again and again, the whole collection that `current` names: each row has the vector that the model of
+writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer.
+One moment is left out, because no service writes on a condition: from the operator's last look at a row of the side
+that the applications write to the end of its writing there they wait (`Moment`). A watcher reads, again and again, the
+whole collection that `current` names: each row has the vector that the model of
 that collection makes of its text. After every few kills the applications stop, passes are made, and both collections
 are compared with what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds
 exactly that.
@@ -17,13 +19,14 @@ steps and the planted bugs of this file.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,7 +84,7 @@ def application(place: str, service_url: str, url: str, log: Path, first: int, s
         while not stopping:
             stopping = stop.is_set()
             try:
-                act(client, url, draw, own, told, first)
+                act(client, url, draw, own, told, first, Moment(log.parent))
             except it.ERRORS:  # a server that died, or a connection to it
                 stopping = False
                 client = patiently(lambda: it.Client(service_url), it.ERRORS)
@@ -90,6 +93,66 @@ def application(place: str, service_url: str, url: str, log: Path, first: int, s
             time.sleep(PAUSE)
             while rests and time.monotonic() < now + REST and not (stop.is_set() or declaring(log).exists()):
                 time.sleep(PAUSE)  # killed in the wait() of an event, it would stay locked
+
+
+class Moment:
+    """What applications and the operator do one after the other: their writes, and its writes over theirs.
+
+    An operator that was killed within it may have sent what the server still writes; so the server is ended, too.
+
+    Args:
+        folder: Of the round.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "moment"
+
+    @contextmanager
+    def of_application(self) -> Iterator[None]:
+        """Wait until no operator is within it, and no request of a killed one is on its way."""
+        while True:
+            with self.path.open("a+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if not self.interrupted():
+                    yield
+                    return
+            time.sleep(PAUSE)
+
+    @contextmanager
+    def of_operator(self) -> Iterator[None]:
+        """Keep applications from writing."""
+        with self.path.open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.write("begun")
+            lock.flush()
+            try:
+                yield
+            finally:
+                lock.truncate(0)
+
+    def interrupted(self) -> bool:
+        """Say whether an operator is within it, or was killed there."""
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def over(self) -> None:
+        """Forget it: the server was ended."""
+        self.path.write_text("")
+
+
+def apart(moment: Moment) -> None:
+    """Let the operator write over what applications write, and remove it, while they do not write."""
+    overwrite, tidy = passes._CollectionFill._overwrite, CollectionAttachment._tidy
+
+    def overwritten(self: Any, rows: Any) -> Any:
+        with moment.of_operator():
+            return overwrite(self, rows)
+
+    def tidied(self: CollectionAttachment, found: passes.SideComparison) -> None:
+        with moment.of_operator() if found.leftover(found.writes) else nullcontext():
+            tidy(self, found)
+
+    passes._CollectionFill._overwrite = overwritten  # type: ignore[method-assign]
+    CollectionAttachment._tidy = tidied  # type: ignore[method-assign]
 
 
 def declaring(log: Path) -> Path:
@@ -102,7 +165,7 @@ def first_of(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, first: int, moment: Moment) -> None:
     """Add, change or delete a row, and again where it was declared meanwhile to be written elsewhere."""
     alive = own.alive()
     kind = draw.choice(["add", "change", "change", "delete"]) if alive else "add"
@@ -114,13 +177,14 @@ def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, firs
     while asked != target:
         asked = target
         side: ModelSide = "old" if target == first_of(url) else "new"
-        if after is None:
-            only = row in own.settled and draw.random() < 0.5
-            for one in [target] if only else [one.collection for one in everywhere(url)]:
-                client.delete(one, row)
-        else:
-            values = {"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}
-            client.put(target, values)
+        with moment.of_application():
+            if after is None:
+                only = row in own.settled and draw.random() < 0.5
+                for one in [target] if only else [one.collection for one in everywhere(url)]:
+                    client.delete(one, row)
+            else:
+                values = {"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}
+                client.put(target, values)
         target = current(url, for_="writes").collection
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
@@ -138,6 +202,7 @@ def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | 
     draw, passing = random.Random(seed), place_of(place).ERRORS
     declaring(log).unlink(missing_ok=True)  # of one that was killed
     declare_late(declaring(log), draw)
+    apart(Moment(log.parent))
     if bug is not None:
         BUGS[bug]()
     while True:
@@ -377,6 +442,11 @@ class Round:
         """Kill one of them."""
         self.processes[name].kill()
         self.processes.pop(name).join()
+        moment = Moment(self.folder)
+        if name == "operator" and moment.interrupted():
+            self.service.kill()
+            self.service.start()
+            moment.over()
 
     def applications(self) -> None:
         """Start the applications."""

@@ -254,8 +254,16 @@ class Engine(ABC):
         """Return those of the rows that are there; without their vectors they have no digest."""
 
     @abstractmethod
-    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
-        """Write rows as a whole; where both sides are vectors of the same items, those of items that are there."""
+    def put(
+        self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
+    ) -> None:
+        """Write rows as a whole; where both sides are vectors of the same items, those of items that are there.
+
+        Args:
+            side: Which.
+            rows: What to write.
+            there: What this side holds of these items, by id, where it was just read.
+        """
 
     @abstractmethod
     def remove(self, side: ModelSide, ids: Sequence[str]) -> None:

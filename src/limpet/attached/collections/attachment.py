@@ -584,14 +584,11 @@ class _CollectionFill(Fillable[_Rows]):
         pairs = zip(rows, made.vectors, strict=True)
         put = [replace(row, vector=vector) for row, vector in pairs if now.get(row.id) == row.values]
         if truth:
-            own = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
-            put = [row for row in put if own.get(row.id) == found.before.get(row.id)]
+            put = self._overwrite(put)
+        elif put:
+            engine.put(self.side, put)
         if not put:
             return 0
-        engine.put(self.side, put)
-        if truth and not engine.shared:  # an item that was deleted everywhere at this moment is not back
-            there = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}
-            engine.remove(self.side, [row.id for row in put if row.id not in there])
         read = {row.id: row for row in engine.fetch(self.side, [row.id for row in put])}
         agreed = {
             row.id: self._pair(row.digest, back.digest)
@@ -602,6 +599,23 @@ class _CollectionFill(Fillable[_Rows]):
         }  # fmt: skip
         ledger.keep(number, agreed)
         return len(agreed)
+
+    def _overwrite(self, rows: Sequence[CollectionRow]) -> list[CollectionRow]:
+        """Write over what the application has not written since the comparison, and return what was written.
+
+        No engine writes on a condition: what the application writes to an item between the look and the end of the
+        writing is lost, so nothing else is done in between.
+        """
+        engine, other = self.at.engine, OTHER[self.side]
+        there = {row.id: row for row in engine.fetch(self.side, [row.id for row in rows])}
+        own = {identifier: row.digest for identifier, row in there.items()}
+        put = [row for row in rows if own.get(row.id) == self.found.before.get(row.id)]
+        if put:
+            engine.put(self.side, put, there)
+        if put and not engine.shared:  # an item that was deleted everywhere at this moment is not back
+            kept = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}
+            engine.remove(self.side, [row.id for row in put if row.id not in kept])
+        return put
 
     def _rewritten(self, put: CollectionRow, there: CollectionRow) -> bool:
         if put.vector is None or there.vector is None:

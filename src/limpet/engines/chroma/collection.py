@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class ChromaEngine(Engine):
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         super().__init__(address, old, new, dim, version)
         self._service = self._open.enter_context(connected(address))
+        self._seen: dict[ModelSide, ChromaCollectionRecord | None] = {}
 
     @classmethod
     def resolved(cls, address: Address, name: str) -> str:
@@ -101,7 +102,9 @@ class ChromaEngine(Engine):
     def _collection(self, side: ModelSide) -> ChromaCollectionRecord | None:
         """Return the collection of a side; the new one may not be there."""
         name = self._targets[side].collection
-        return self._service.described(name) if side == "old" else self._service.find(name)
+        found = self._service.described(name) if side == "old" else self._service.find(name)
+        self._seen[side] = found
+        return found
 
     def scan(
         self, side: ModelSide, pace: Pace, *, digests: bool = True
@@ -139,11 +142,14 @@ class ChromaEngine(Engine):
             digest = None if vector is None else digest_of(rest, vector)
         return CollectionRow(record.id, vector, rest, digest, record.values)
 
-    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
+    def put(
+        self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
+    ) -> None:
         """Write rows as a whole: what Chroma would leave of earlier ones is removed by the same request."""
-        collection = self._service.described(self._targets[side].collection)
-        there = {one.id: one for one in self._service.get(collection, _REST, [row.id for row in rows])}
-        self._service.upsert(collection, [_record(row, there.get(row.id, Record(row.id))) for row in rows])
+        if there is None:
+            there = {row.id: row for row in self.fetch(side, [row.id for row in rows], vectors=False)}
+        collection = self._seen[side] or self._service.described(self._targets[side].collection)
+        self._service.upsert(collection, [_record(row, there.get(row.id)) for row in rows])
 
     def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove rows."""
@@ -151,9 +157,10 @@ class ChromaEngine(Engine):
             self._service.remove(self._service.described(self._targets[side].collection), ids)
 
 
-def _record(row: CollectionRow, before: Record) -> Record:
+def _record(row: CollectionRow, before: CollectionRow | None) -> Record:
     if row.vector is None:
         raise DataError(f"The item '{row.id}' has no vector.", expected="one for every item that is written")
-    metadata = {**dict.fromkeys(before.metadata), **row.rest["metadata"]}
-    kept = {name: row.rest[name] or ("" if getattr(before, name) else None) for name in (DOCUMENT, URI)}
+    was = before.rest if before is not None else dict.fromkeys(_REST)
+    metadata = {**dict.fromkeys(was["metadata"] or ()), **row.rest["metadata"]}
+    kept = {name: row.rest[name] or ("" if was[name] else None) for name in (DOCUMENT, URI)}
     return Record(row.id, list(map(float, row.vector)), metadata=metadata, **kept)

@@ -233,7 +233,9 @@ class MilvusEngine(Engine):
             return CollectionRow(key, vector, rest, None if gone else digest_of(rest.get(self._version)), rest)
         return CollectionRow(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
 
-    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
+    def put(
+        self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
+    ) -> None:
         """Write rows as a whole."""
         with translated(self._address):
             self._client.upsert(

@@ -231,7 +231,9 @@ class QdrantEngine(Engine):
         names = {name for name, params in known.items() if params.distance == models.Distance.COSINE}
         return names | ({self._names["new"]} if self._names["old"] in names else set())
 
-    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
+    def put(
+        self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
+    ) -> None:
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
         name, collection = self._names[side], self._targets[side].collection
         if self.shared:
