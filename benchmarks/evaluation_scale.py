@@ -5,12 +5,16 @@ of the scores lie above a query's lowest relevant one, in the hard one at least 
 over the same files; contenders alternate. Other libraries keep several arrays of queries x gallery or work query by
 query, so they are measured on some of the queries, beside limpet on the same ones; those that are not installed, or
 run out of the memory they are given, are said to be so.
+With --workers, limpet alone ranks some queries, by itself and by that many processes: processor time of all of them and
+the highest memory of each. The vectors are those of files, as of the commands.
 Usage: python benchmarks/evaluation_scale.py [--items 50000 1000000] [--repeats 3]
+       python benchmarks/evaluation_scale.py --workers 2 --items 10000000 --some 1000 --name evaluation_sharded
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import resource
 import statistics
@@ -175,6 +179,84 @@ def open_metric_learning(query: Vectors, asked: Labels, gallery: Vectors, labels
     return {name: value / len(query) for name, value in sums.items()}
 
 
+def ranked_by(workers: int, folder: Path, some: int) -> dict[str, Any]:
+    """Rank with so many processes; none are started for one, which ranks in two threads."""
+    from limpet.embeddings import storage
+    from limpet.evaluation import sharded
+    from limpet.evaluation.ranking import sharded as sharding
+    from limpet.evaluation.retrieval import rank_metrics
+
+    query, gallery = (storage.load(folder / f"{side}.safetensors") for side in ("query", "gallery"))
+    started = time.perf_counter()
+    with sharded(workers):
+        values = rank_metrics(query[:some], gallery, NAMES)
+        session = sharding._SESSION.get()
+        memory = [peak_memory()]
+        if session is not None:
+            memory += [session.workers.submit(one, peak_memory).result() for one in range(workers)]
+    spent = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "workers": workers,
+        "seconds": round(time.perf_counter() - started, 1),
+        "processor_seconds": round(sum(one.ru_utime + one.ru_stime for one in spent), 1),
+        "memory_mb": [round(peak / 1e6) for peak in memory],
+        "digest": hashlib.sha256(b"".join(values[name].tobytes() for name in NAMES)).hexdigest()[:16],
+        "map": float(values["map"].mean()),
+    }
+
+
+def measure_workers(items: int, some: int, workers: int, repeats: int, seed: int) -> list[dict[str, Any]]:
+    """Alternate between one process and several; every run is a process of its own."""
+    from limpet.embeddings import storage
+    from limpet.embeddings.room import spool_folder
+
+    with tempfile.TemporaryDirectory(dir=spool_folder()) as place:
+        folder = Path(place)
+        write_data(folder, items, NOISE["easy"], seed)
+        for side, built in zip(("query", "gallery"), embedding_sets(*read_data(folder, None)), strict=True):
+            storage.save(built, folder / f"{side}.safetensors")
+        del built
+        (folder / "gallery.npy").unlink()
+        runs = []
+        for _ in range(repeats):
+            for count in (1, workers):
+                command = [sys.executable, __file__, "--ranked-by", str(count), "--data", place, "--some", str(some)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                runs.append(json.loads(done.stdout.splitlines()[-1]))
+                print(runs[-1], flush=True)
+    return runs
+
+
+def write_workers(options: argparse.Namespace) -> None:
+    from machine import describe
+
+    lines, found = [describe(), ""], {}
+    for items in options.items:
+        runs = found[items] = measure_workers(items, options.some, options.workers, options.repeats, options.seed)
+        alone, apart = ([run for run in runs if run["workers"] == count] for count in (1, options.workers))
+        best = [min(run["processor_seconds"] for run in some) for some in (alone, apart)]
+        lines += [
+            f"{options.some:,} queries x {items:,} items x {DIM}, {RELEVANT} relevant each",
+            "workers  seconds  processor s  highest memory of each process, MB",
+            *(
+                f"{run['workers']:7}{run['seconds']:9.1f}{run['processor_seconds']:13.1f}  "
+                + ", ".join(f"{peak:,}" for peak in run["memory_mb"])
+                for run in runs
+            ),
+            f"processor time, {options.workers} processes by one: {best[1] / best[0]:.2f} (best runs)",
+            f"all values equal, bit for bit: {len({run['digest'] for run in runs}) == 1}; mAP {runs[0]['map']:.5f}",
+            "",
+        ]
+    lines += [
+        "Memory is the highest resident size of a process, pages of the mapped file included; of several processes the",
+        "first asks and holds labels and ranks, the others hold a part of the gallery each.",
+    ]
+    record = {"machine": lines[0], "seed": options.seed, "runs": found}
+    (RESULTS / f"{options.name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    (RESULTS / f"{options.name}.txt").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
 Contender = Callable[[Vectors, Labels, Vectors, Labels], Values]
 WHOLE: dict[str, Contender] = {"bare": bare, "limpet": limpet}
 OTHERS: dict[str, Contender] = {
@@ -280,9 +362,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="evaluation_scale", help="of the files of results")
-    for hidden, kind in (("contender", str), ("data", Path), ("some", int)):
+    parser.add_argument("--workers", type=int, help="compare one process with so many")
+    parser.add_argument("--some", type=int, help="queries to rank with --workers")
+    for hidden, kind in (("contender", str), ("data", Path), ("ranked-by", int)):
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.ranked_by:
+        print(json.dumps(ranked_by(options.ranked_by, options.data, options.some)))
+        return
+    if options.workers:
+        write_workers(options)
+        return
     if options.contender:
         print(json.dumps(run_here(options.contender, options.data, options.some)))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,27 @@ def test_mixed_galleries_are_measured_where_somebody_asks(files: Path, tmp_path:
     main([*map(str, words)])
     assert EvaluationResults.load(tmp_path).only().mixing is None
     assert main([*map(str, words), "--mixing"]) == 2
+
+
+def test_worker_processes_write_the_results_of_one_process(tmp_path: Path) -> None:
+    """Rounded vectors, so that scores tie; the old model's are mapped from a file, the new one's are in memory."""
+    names, labels = IDS.tolist(), LABELS
+    old, new = (
+        EmbeddingSet(np.rint(3 * vectors(model)) + 0.5, names, f"declared:{model}", Hypersphere(DIM), labels=labels)
+        for model in (1, 2)
+    )
+    storage.save(old, tmp_path / "old.safetensors")
+    np.savez(tmp_path / "new.npz", vectors=new.vectors, ids=IDS, labels=labels)
+    given = ["--old", str(tmp_path / "old.safetensors"), "--new", str(tmp_path / "new.npz"), "--report", "none"]
+    asked = {
+        "evaluate": ["--mixing", "0.01", "--resamples", "50"],
+        "adapt": ["--adapter", "ridge", "procrustes", "--resamples", "50"],
+    }
+    for command, options in asked.items():
+        written = []
+        for workers in ("1", "3"):
+            main([command, *given, *options, "--workers", workers, "--out", str(tmp_path / command / workers)])
+            text = (tmp_path / command / workers / "results.json").read_text()
+            written.append(re.sub(r'"(command|seconds)": [^\n]*', "", text))  # the number of workers, and fitting times
+        assert written[0] == written[1]
+    assert main(["evaluate", *given, "--workers", "0", "--out", str(tmp_path / "none")]) == 2

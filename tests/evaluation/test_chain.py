@@ -17,8 +17,11 @@ from limpet.evaluation.compatibility import compatibility_matrix
 from limpet.evaluation.intervals import paired_interval
 from limpet.evaluation.protocols import ByLabel, Relevance
 from limpet.evaluation.protocols.relevance_lists import RelevancePairs
+from limpet.evaluation.ranking.sharded import sharded
 from limpet.geometry import Lorentz
 from limpet.results import Data
+
+from ..workers_here import Here
 
 Make = Callable[..., EmbeddingSet]
 CLASSES, ITEMS, DIM = 10, 8, 10
@@ -263,3 +266,10 @@ def test_chain_counts_ties_by_search_and_model(chain: Any, model: Callable[..., 
     assert ties.constant == ("e2 queries", "e2 gallery")
     assert ties.queries["e2 on e2"] == 1.0 and ties.queries["e1 on e1"] == 0.0
     assert ties.repeated == {"e1": 0.0, "e2": 1 - 1 / (CLASSES * ITEMS), "e3": 0.0}
+
+
+def test_chains_are_measured_on_sharded_galleries_as_on_whole_ones(chain) -> None:
+    alone = results_of(evaluate_chain(chain, protocol=LEAVE_OUT, resamples=50))
+    with sharded(Here(3)):
+        found = results_of(evaluate_chain(chain, protocol=LEAVE_OUT, resamples=50))
+    assert json.dumps(found.to_dict()) == json.dumps(alone.to_dict())

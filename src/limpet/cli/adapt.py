@@ -468,6 +468,7 @@ def adapt(
     guard: Annotated[list[str], RARE] = [],
     resamples: Annotated[int, RARE] = 2000,
     resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto",
+    workers: Annotated[int, RARE] = 1,
     seed: int = 0,
     again: Annotated[bool, RARE] = False,
     report: Annotated[Report | None, RARE] = None,
@@ -492,6 +493,8 @@ def adapt(
             the old model; none: mAP alone decides. Default: recall@1 and unseen-classes.
         resamples: Number of bootstrap resamples.
         resample: Resample queries or whole classes, whose queries are correlated. auto: classes if there are labels.
+        workers: Number of processes that rank, each a part of the held-out items; the results are the same. Default:
+            this process alone, with one thread per core.
         seed: Random seed for the hold-out split, the bootstrap and head training.
         again: Fit again if the code of limpet, or of your adapter or method, has changed; the previous result is kept
             as adapter.before-1 or head.before-1.
@@ -504,6 +507,7 @@ def adapt(
         limpet adapt --old old.npz --new new.npz --out runs/link
     """
     from limpet.adapters.storage import GALLERY_ADAPTER
+    from limpet.evaluation.ranking.sharded import sharded
     from limpet.linking.adapt import adapt as compare
     from limpet.reports.adapt import write_adapt_report
 
@@ -516,6 +520,7 @@ def adapt(
     refuse(bool(opening.model_options) and models.new.vectors is not None, "--model-options with vectors of the new "
            "model.", "them only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
+    refuse(workers < 1, f"--workers {workers}.", "at least 1")
     guards = guarded(guard)
     choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
     pair = models.opened(reading, opening, sets, out)
@@ -528,7 +533,7 @@ def adapt(
     for name in ("unseen_share", "unseen_pairs"):
         refuse(queries is not None and asked[name], f"{as_typed(name)} with --relevant.",
                "one of them: the judged queries are what is measured")  # fmt: skip
-    with training_progress("fitting") as bar:
+    with training_progress("fitting") as bar, sharded(workers):
         found = compare(
             pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs or None,
             unlabelled=unlabelled, judged=queries,

@@ -168,6 +168,7 @@ def evaluate(
     from limpet.embeddings.sides import refuse_mixed
     from limpet.engines.moment import one_moment
     from limpet.evaluation.evaluate import evaluate as measure
+    from limpet.evaluation.ranking.sharded import sharded
 
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES
@@ -193,7 +194,7 @@ def evaluate(
     images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
     small = len(old.query) * len(old.gallery) <= LARGE_CURVE
-    with console.status("evaluating"):
+    with console.status("evaluating"), sharded(judging.workers):
         evaluation = measure(
             old,
             new,

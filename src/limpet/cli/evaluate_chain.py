@@ -48,6 +48,7 @@ def chain(
     from limpet.embeddings.sides import refuse_mixed
     from limpet.engines.moment import one_moment
     from limpet.evaluation.chain import evaluate_chain
+    from limpet.evaluation.ranking.sharded import sharded
 
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
@@ -61,7 +62,7 @@ def chain(
         models = [sides.padded(models[-1].gallery.space) for sides in models]
     by_name = dict(zip(names, models, strict=True))
     refuse_mixed(by_name | {f"independent {name}": sides for name, sides in zip(others, third or (), strict=True)})
-    with console.status("evaluating"):
+    with console.status("evaluating"), sharded(judging.workers):
         evaluation = evaluate_chain(
             by_name,
             independent=third,

@@ -396,6 +396,8 @@ class Judging(Options):
         resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
             queries share one.
         device: Where to rank: cpu, cuda, cuda:1, mps.
+        workers: Number of processes that rank, each a part of the gallery; the results are the same. Default: this
+            process alone, with one thread per core.
         seed: Of the bootstrap, the random backfill orders and the choice of examples.
     """
 
@@ -405,10 +407,12 @@ class Judging(Options):
     resamples: Annotated[int, RARE] = 2000
     resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto"
     device: Annotated[str, RARE] = "cpu"
+    workers: Annotated[int, RARE] = 1
     seed: Annotated[int, RARE] = 0
 
     def __post_init__(self) -> None:
         refuse(self.seed < 0, f"--seed {self.seed}.", "a whole number of at least 0")
+        refuse(self.workers < 1, f"--workers {self.workers}.", "at least 1")
         guarded(self.guard)
 
     @property

@@ -72,15 +72,15 @@ def _in_file(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -
     size = 4 * rows * dim
     end = 0
     with ExitStack() as closing:
-        with _enough_room(size):
+        with enough_room(size):
             file = closing.enter_context(tempfile.TemporaryFile(prefix="limpet-", dir=spool_folder()))
         for start, block in _placed(blocks, rows, about):
             end = start + len(block)
             with np.errstate(over="ignore"):
                 converted = np.ascontiguousarray(block, np.float32)
-            with _enough_room(size):
+            with enough_room(size):
                 file.write(converted.data)
-        with _enough_room(size):
+        with enough_room(size):
             file.flush()
         return np.asarray(np.memmap(file, np.float32, "r", shape=(end, dim)))
 
@@ -98,13 +98,13 @@ def _placed(blocks: Iterable[NDArray[Any]], rows: int, about: bool) -> Iterator[
 
 
 @contextmanager
-def _enough_room(size: int) -> Iterator[None]:
+def enough_room(size: int) -> Iterator[None]:
+    """Turn a failure to write so many bytes into a temporary file into a DataError."""
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"Vectors of {size / 2**30:,.1f} GiB, more than half of the memory that is available, do not fit into a "
-            f"temporary file in '{spool_folder()}' either: {error}.",
+            f"Vectors of {size / 2**30:,.1f} GiB do not fit into a temporary file in '{spool_folder()}': {error}.",
             to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER.",
             intact="Nothing was changed.",
         ) from error

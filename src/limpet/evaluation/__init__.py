@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from limpet.evaluation.ranking.engine import Ranked, no_rows, rank
     from limpet.evaluation.ranking.row_lists import RowLists
     from limpet.evaluation.ranking.scores import repeated_rows
+    from limpet.evaluation.ranking.sharded import sharded
     from limpet.evaluation.ranking.side_by_side import available_cores
     from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
     from limpet.evaluation.retrieval import NoRelevant, top_k
@@ -33,7 +34,7 @@ __all__ = [
     "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NoRelevant", "PMetrics",
     "Ranked", "RowLists", "SelfAndCross", "Variant", "Verdict", "available_cores", "check_sides", "class_names_of",
     "clearly_worse", "clusters_of", "groups_drawn", "histogram", "mean_of", "metrics_named", "no_rows", "rank",
-    "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "top_k", "uncertainty_of", "verdict",
+    "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "sharded", "top_k", "uncertainty_of", "verdict",
 ]  # fmt: skip
 
 __getattr__, __dir__ = on_first_use(__name__)

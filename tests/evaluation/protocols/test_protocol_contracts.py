@@ -23,6 +23,7 @@ from limpet.evaluation.protocols import (
     RelevancePairs,
     SeenClasses,
 )
+from limpet.evaluation.ranking.sharded import sharded
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
 from limpet.support.options import option_types
@@ -32,6 +33,8 @@ from limpet_bench.datasets.revisited import RevisitedTruth
 from limpet_bench.protocols.identification import Identification
 from limpet_bench.protocols.landmarks import Landmarks, Revisited
 from limpet_bench.protocols.verification import Verification
+
+from ...workers_here import Here
 
 QUERIES, GALLERY, DIM = 30, 80, 6
 
@@ -241,3 +244,18 @@ def test_the_upgrade_curve_begins_at_the_cross_test_and_ends_at_the_self_test(wo
         for values in found.upgrade_curve.values.values():
             np.testing.assert_allclose(values[0], found.cross[gate], rtol=1e-12)
             np.testing.assert_allclose(values[-1], found.self_new[gate], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_documents_of_sharded_galleries_are_those_of_one_process(name: str) -> None:
+    """Vectors are corners of a cube, so that most scores tie."""
+    protocol, embed = WORLDS[name][0](), WORLDS[name][1]
+    old, new = (
+        tuple(one.replace(vectors=np.where(one.vectors > 0, 1, -1).astype(np.float32)) for one in embed(seed))
+        for seed in (1, 2)
+    )
+    how: dict[str, Any] = {"protocol": protocol, "resamples": 50, "mixing": 0.01 if protocol.judges else None}
+    alone = json.dumps(evaluate(old, new, **how).to_dict())
+    for workers in (2, 5, 16):
+        with sharded(Here(workers)):
+            assert json.dumps(evaluate(old, new, **how).to_dict()) == alone

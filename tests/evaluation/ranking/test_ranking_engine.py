@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
-from limpet.evaluation.ranking import compiled_counting, counting, engine, scores, tiles
+from limpet.evaluation.ranking import compiled_counting, counting, part, scores, tiles
 from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.geometry import Hypersphere, Lorentz, Space
@@ -65,8 +65,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str 
 
 def count_by(way: str | None, patch: pytest.MonkeyPatch) -> None:
     """Let the engine count in one way only."""
-    patch.setattr(engine, "compiles", lambda *_: way == COMPILED)
-    patch.setattr(engine, "Counter", partial(counting.Counter, way=way))
+    patch.setattr(part, "compiles", lambda *_: way == COMPILED)
+    patch.setattr(part, "Counter", partial(counting.Counter, way=way))
 
 
 @pytest.mark.parametrize("relevant_per_query", [1, 9, 40])

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
-from limpet.evaluation.ranking import counting, engine, tiles
+from limpet.evaluation.ranking import counting, part, tiles
 from limpet.evaluation.ranking.engine import nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.tiles import Search, largest_error
@@ -76,7 +76,7 @@ def test_items_whose_products_err_most_are_ranked_by_their_scores(
     dim: int, way: str | None, device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each relevant item is a shade better or worse than an item whose product is far off."""
-    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=way))
+    monkeypatch.setattr(part, "Counter", partial(counting.Counter, way=way))
     rng = np.random.default_rng(dim)
     query = lopsided(rng, 12, dim, np.ones(dim))
     pool = lopsided(rng, 1000, dim, np.ones(dim))
@@ -98,7 +98,7 @@ def test_ranks_of_vectors_of_any_length(
     length: float, way: str | None, device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 1e-23 scores are a few times the smallest number of float32, and at 1e18 near the largest."""
-    monkeypatch.setattr(engine, "Counter", partial(counting.Counter, way=way))
+    monkeypatch.setattr(part, "Counter", partial(counting.Counter, way=way))
     rng = np.random.default_rng(3)
     query, gallery = ((rng.normal(size=(rows, 5)) * length).astype(np.float32) for rows in (4, 90))
     wanted = list(range(0, 90, 4))

@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
-from limpet.evaluation.ranking.counting import Counter, compiles
 from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.ranking.side_by_side import available_cores, side_by_side
-from limpet.evaluation.ranking.tiles import Bounds, QueryBlock, Search
+from limpet.evaluation.ranking.sharded import searching
+from limpet.evaluation.ranking.side_by_side import side_by_side
+from limpet.evaluation.ranking.tiles import Bounds, blocks_of
 from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors
-
-if TYPE_CHECKING:
-    from limpet.evaluation.ranking.compiled_counting import CompiledCounter
 
 
 class Groups(NamedTuple):
@@ -204,28 +201,15 @@ def rank_blocks(
         DataError: A side is empty, its products overflow, or a list does not fit the sides.
         SpaceMismatchError: The sides have different dimensions.
     """
-    search = Search.of(query, gallery)
     left_out = ignore or no_rows(len(query))
+    sizes = len(gallery) - left_out.counts
+    with searching(query, gallery, relevant, left_out, device) as (part, workers):
 
-    def ranked(bounds: Bounds) -> Ranked:
-        part = search.queries_at(bounds)
-        pairs = search.pairs(part, relevant, left_out)
-        if device is None:
-            counter = counting(search, part, pairs)
-            for start, items, products in search.tiles(part, pairs):
-                counter.add(start, items, products)
-            above, tied = counter.counts()
-        else:
-            above, tied = counts_on(device, search, part, pairs)
-        return Ranked(above, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)], tied=tied)
+        def ranked(bounds: Bounds) -> Ranked:
+            (above, tied), offsets = part.counts(bounds)
+            return Ranked(above, offsets, sizes[slice(*bounds)], tied=tied)
 
-    if device is not None:
-        from limpet.evaluation.ranking.device_counting import counts_on
-    counting: type[Counter | CompiledCounter] = Counter
-    if device is None and compiles(len(search.gallery), relevant.counts):
-        from limpet.evaluation.ranking.compiled_counting import CompiledCounter as counting  # noqa: N813
-    workers = available_cores() if device is None else 1
-    yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
+        yield from side_by_side(ranked, blocks_of(len(query), block, relevant, workers), workers)
 
 
 def hide(
@@ -242,44 +226,6 @@ def hide(
     return owner[kept], items[kept]
 
 
-class First:
-    """The first k items of n queries among the tiles seen so far, by descending score, ties by gallery row."""
-
-    def __init__(self, search: Search, block: QueryBlock, k: int) -> None:
-        self._search, self._block = search, block
-        self.rows = np.full((len(block.vectors), k), -1)
-        """Gallery rows, int64 (n, k); -1 where there are fewer."""
-        self.values = np.full((len(block.vectors), k), -np.inf, np.float32)
-        """Their scores, float32 (n, k); minus infinity where there are fewer."""
-
-    def add(self, start: int, products: NDArray[np.float32]) -> None:
-        """Take in a tile of products (n, T) whose first gallery row is ``start``; tiles come in the order of rows.
-
-        An item is passed over only if its score must be below the k-th of its own tile, or of those before.
-        """
-        threshold, error = self.values[:, -1], self._block.error
-        width, k = products.shape[1], self.values.shape[1]
-        if k < width:
-            threshold = np.maximum(threshold, np.partition(products, width - k, axis=1)[:, width - k] - error)
-        chosen = (products >= (threshold - error)[:, None]) & (products > -np.inf)
-        owner, columns = np.nonzero(chosen)
-        if len(owner):
-            self._merge(owner, start + columns)
-
-    def _merge(self, owner: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        changed, local = np.unique(owner, return_inverse=True)
-        k = self.values.shape[1]
-        owners = np.concatenate([np.repeat(np.arange(len(changed)), k), local])
-        all_values = np.concatenate([self.values[changed].ravel(), self._search.scores(self._block, owner, rows)])
-        all_rows = np.concatenate([self.rows[changed].ravel(), rows])
-        order = np.lexsort((-all_values, owners))  # stable: among equals the earlier row stays first
-        owners = owners[order]
-        place = np.arange(len(owners)) - owners.searchsorted(owners)
-        kept = order[place < k]
-        self.rows[changed] = all_rows[kept].reshape(-1, k)
-        self.values[changed] = all_values[kept].reshape(-1, k)
-
-
 def nearest_rows(
     query: Vectors | VectorRows,
     gallery: Vectors | VectorRows,
@@ -292,18 +238,12 @@ def nearest_rows(
 
     Where ignored items leave fewer, the row is -1 and the score is minus infinity.
     """
-    search, left_out, nothing = Search.of(query, gallery), ignore or no_rows(len(query)), no_rows(len(query))
-    width, workers = min(k, len(search.gallery)), available_cores()
-
-    def first(bounds: Bounds) -> First:
-        part = search.queries_at(bounds)
-        found = First(search, part, width)
-        for start, _, products in search.tiles(part, search.pairs(part, nothing, left_out)):
-            found.add(start, products)
-        return found
-
-    parts = list(side_by_side(first, search.blocks(block, nothing, workers), workers))
-    return np.concatenate([part.rows for part in parts]), np.concatenate([part.values for part in parts])
+    left_out, nothing = ignore or no_rows(len(query)), no_rows(len(query))
+    with searching(query, gallery, nothing, left_out) as (part, workers):
+        bounds = blocks_of(len(query), block, nothing, workers)
+        parts = list(side_by_side(lambda some: part.nearest(some, k), bounds, workers))
+    rows, scores = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(scores)
 
 
 def no_rows(queries: int) -> RowLists:

@@ -126,9 +126,20 @@ class RowLists:
             yield 1.0, self
             return
         for gain in np.unique(self.gains):
-            chosen = self.gains == gain
-            before = np.append(0, np.cumsum(chosen))
-            yield float(gain), RowLists(self.values[chosen], before[self.starts], before[self.stops])
+            yield float(gain), self._entries(self.gains == gain)
+
+    def between(self, start: int, stop: int) -> RowLists:
+        """Return the lists of the gallery rows ``start`` to ``stop``, numbered from ``start``, without gains.
+
+        >>> RowLists.of([[4, 0], [2]]).between(2, 5).flat()
+        (array([0, 1]), array([2, 0]))
+        """
+        own = self._entries((self.values >= start) & (self.values < stop))
+        return RowLists(own.values - start, own.starts, own.stops)
+
+    def _entries(self, chosen: NDArray[np.bool_]) -> RowLists:
+        before = np.append(0, np.cumsum(chosen))
+        return RowLists(self.values[chosen], before[self.starts], before[self.stops])
 
     def flat(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return all entries of all lists: the query (M,) and the row (M,) of each.

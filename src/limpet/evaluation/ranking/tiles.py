@@ -110,30 +110,6 @@ class Search:
         """Gallery rows of a tile: tiles are about equal, for a small one costs nearly as much as a large one."""
         return -(-len(self.gallery) // max(1, round(len(self.gallery) / TILE_ROWS)))
 
-    @checked
-    def blocks(self, block: PositiveInt | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
-        """Cut the queries into blocks that keep memory bounded, and give every worker some.
-
-        Args:
-            block: Queries at a time; None for as many as are good.
-            relevant: What answers each query; many answers make small blocks.
-            workers: How many blocks are worked on at once.
-
-        Raises:
-            ConfigError: A block of less than one query.
-        """
-        total = len(self.queries)
-        if block is not None:
-            return [(start, min(start + block, total)) for start in range(0, total, block)]
-        most = min(MOST_QUERIES, max(LEAST_QUERIES, -(-total // workers)))
-        answers, bounds, start = np.append(0, np.cumsum(relevant.counts)), [], 0
-        while start < total:
-            fitting = int(answers.searchsorted(answers[start] + MOST_PAIRS, "right")) - 1
-            stop = min(max(fitting, start + 1), start + most, total)
-            bounds.append((start, stop))
-            start = stop
-        return bounds
-
     def queries_at(self, bounds: Bounds) -> QueryBlock:
         """Read a block of queries."""
         vectors = self.queries.block(*bounds)
@@ -241,6 +217,31 @@ class Search:
         for start in range(0, size, self.tile_rows):
             stop = min(start + self.tile_rows, size)
             yield Tile(start, stop, pairs.hidden.between(start, stop))
+
+
+@checked
+def blocks_of(queries: int, block: PositiveInt | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
+    """Cut queries into blocks that keep memory bounded, and give every worker some.
+
+    Args:
+        queries: How many there are.
+        block: Queries at a time; None for as many as are good.
+        relevant: What answers each query; many answers make small blocks.
+        workers: How many blocks are worked on at once.
+
+    Raises:
+        ConfigError: A block of less than one query.
+    """
+    if block is not None:
+        return [(start, min(start + block, queries)) for start in range(0, queries, block)]
+    most = min(MOST_QUERIES, max(LEAST_QUERIES, -(-queries // workers)))
+    answers, bounds, start = np.append(0, np.cumsum(relevant.counts)), [], 0
+    while start < queries:
+        fitting = int(answers.searchsorted(answers[start] + MOST_PAIRS, "right")) - 1
+        stop = min(max(fitting, start + 1), start + most, queries)
+        bounds.append((start, stop))
+        start = stop
+    return bounds
 
 
 def columns_at_once(dim: int) -> Iterator[slice]:

@@ -60,26 +60,26 @@ class EmbeddingRows:
     """The vectors of a set, brought into index form as they are read; raw features are projected to points first."""
 
     def __init__(self, embeddings: EmbeddingSet, side: Side) -> None:
-        self._embeddings, self._side = embeddings, side
+        self.embeddings, self.side = embeddings, side
 
     @property
     def dim(self) -> int:
         """Length of the vectors in index form."""
-        return self._embeddings.space.index_dim
+        return self.embeddings.space.index_dim
 
     def __len__(self) -> int:
-        return len(self._embeddings)
+        return len(self.embeddings.vectors)
 
     def block(self, start: int, stop: int) -> Vectors:
         """Convert rows in a row."""
-        return self._converted(self._embeddings.vectors[start:stop])
+        return self._converted(self.embeddings.vectors[start:stop])
 
     def take(self, rows: NDArray[np.int64]) -> Vectors:
         """Convert chosen rows."""
-        return self._converted(self._embeddings.vectors[rows])
+        return self._converted(self.embeddings.vectors[rows])
 
     def _converted(self, vectors: Vectors) -> Vectors:
-        return index_form(self._embeddings, vectors, self._side)
+        return index_form(self.embeddings, vectors, self.side)
 
 
 class JoinedRows:
