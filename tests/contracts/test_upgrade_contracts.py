@@ -21,6 +21,7 @@ from crash.applications import (
     QdrantApplication,
 )
 from crash.server import Server
+from crash.shards import sharded
 from crash.shop import DIM, Shop, lasting_shop, vector
 from limpet import Gallery, Hypersphere, open_upgrade
 from limpet.attached.opening import upgrade_journal
@@ -35,7 +36,8 @@ from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource, WithText
 
 PROMISES = [str(check) for check in upgrade_contract(lambda folder: None)]  # type: ignore[arg-type,return-value]
-KINDS = ("memory", "lance", "postgresql", "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
+GALLERIES = ("memory", "lance", "postgresql", "sharded memory", "sharded lance")
+KINDS = (*GALLERIES, "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
 
 
 def named(item: str, version: int) -> str:
@@ -115,6 +117,8 @@ class GalleryIndex:
     def copied(self) -> GalleryIndex:
         other = copy.copy(self)
         other.url, other.twin = f"{self.url}_copy", dict(self.twin)
+        if self.url.startswith("sharded:"):
+            other.url = sharded(self.folder / "copy", [shard.kind for shard in self.gallery.store.shards])  # type: ignore[attr-defined]
         self.gallery.backup(self.folder / "backup")
         restore(self.folder / "backup", other.url)
         other.gallery = Gallery.open(other.url)
@@ -238,6 +242,8 @@ def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], obj
         return lambda folder: AttachedIndex(
             QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / "ledger.db"), f"&beside={beside}")
         )
+    if kind.startswith("sharded"):
+        return lambda folder: GalleryIndex(sharded(folder / "gallery", [kind.partition(" ")[2]] * 3), folder)
     return lambda folder: GalleryIndex(f"{kind}:{folder / 'gallery'}", folder)
 
 
@@ -247,7 +253,7 @@ def test_every_upgrade_keeps_its_promises(new_index: Callable[[Path], object], p
     upgrade_contract(new_index)[position]()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("memory", "lance", "postgresql")])
+@pytest.mark.parametrize("kind", KINDS[len(GALLERIES) :])
 def test_an_index_is_rehearsed_before_its_start_and_after_its_swap(
     new_index: Callable[[Path], AttachedIndex], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

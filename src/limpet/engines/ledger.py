@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,7 +138,7 @@ class GalleryLedger:
                 to_do="try again.",
                 intact="Nothing was changed.",
             )
-        self._keep_files(changes)
+        self.keep_files(changes.files, changes.keep_files)
         held = Counter(pointer.held)
         self._create_generations(changes)
         self._remove_items(plan.gone, held)
@@ -146,7 +146,7 @@ class GalleryLedger:
         self._mark_filled(plan, changes, held)
         for name in changes.drop:
             held = self._drop_generation(name, held)
-        self.database.execute("INSERT INTO journal VALUES (?, ?, ?)", [plan.sequence, time.time(), json.dumps(event)])
+        self.note(JournalEntry(plan.sequence, time.time(), event))
         counts = {" ".join(sorted(names)): count for names, count in held.items() if count}
         self.database.execute(
             "UPDATE pointer SET sequence = ?, manifest = ?, held = ?, places = ? WHERE one = 1",
@@ -154,11 +154,12 @@ class GalleryLedger:
         )
         return Committed(self.pointer()[0], plan.deleted, plan.filled)
 
-    def _keep_files(self, changes: Changes) -> None:
-        if changes.keep_files is not None:
-            clause, value = self.database.dialect.among("digest", list(changes.keep_files))
+    def keep_files(self, files: Mapping[str, bytes], kept: Collection[str] | None) -> None:
+        """Keep values by digest, see `Changes.files`; of those that are there only ``kept``, unless that is None."""
+        if kept is not None:
+            clause, value = self.database.dialect.among("digest", list(kept))
             self.database.execute(f"DELETE FROM files WHERE NOT ({clause})", [value])
-        for digest, content in changes.files.items():
+        for digest, content in files.items():
             self.database.execute(
                 "INSERT INTO files VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET content = excluded.content",
                 [digest, content],
@@ -196,11 +197,14 @@ class GalleryLedger:
             return
         bits = self.bits()
         masks = {names: sum(bits[name] for name in names) for names in set(plan.holding.values())}
+        versions = changes.upsert.versions_in(plan.sequence).tolist()
         self.database.execute_many(
             "INSERT INTO items VALUES (?, ?, ?, ?)",
             (
-                (identifier, plan.sequence, masks[plan.holding[identifier]], json.dumps(dict(known)) if known else "{}")
-                for identifier, known in zip(changes.upsert.ids, changes.upsert.metadata, strict=True)
+                (identifier, version, masks[plan.holding[identifier]], json.dumps(dict(known)) if known else "{}")
+                for identifier, version, known in zip(
+                    changes.upsert.ids, versions, changes.upsert.metadata, strict=True
+                )
             ),
         )
         held.update(plan.holding.values())
@@ -274,6 +278,11 @@ class GalleryLedger:
             before, bits = bits, self.bits()
             if before == bits:
                 return rows, bits
+
+    def note(self, entry: JournalEntry) -> None:
+        """Add an entry to the journal."""
+        values = [entry.sequence, entry.time, json.dumps(entry.event)]
+        self.database.execute("INSERT INTO journal VALUES (?, ?, ?)", values)
 
     def journal(self, after: int) -> list[JournalEntry]:
         """Return the entries with a number above ``after``, in order."""

@@ -61,18 +61,17 @@ class ThreadLock:
         """Nobody takes this lock away."""
 
 
-class LedgerStore:
-    """The part of a store that its ledger answers.
+class SingleWriterStore:
+    """The part of a store that only one writer at a time needs, and what a store does unless it says otherwise.
 
     Args:
         url: Where the gallery is, for messages.
-        ledger: Its items, journal and pointer.
         lock: Held by the one writer.
         folder: Where its files are, if this machine has them.
     """
 
-    def __init__(self, url: str, ledger: GalleryLedger, lock: Lock, folder: Path | None = None) -> None:
-        self.url, self.ledger, self._lock, self.folder = url, ledger, lock, folder
+    def __init__(self, url: str, lock: Lock, folder: Path | None = None) -> None:
+        self.url, self._lock, self.folder = url, lock, folder
         self._writer: int | None = None
         at_fork(self, in_child=type(self)._start_anew)
 
@@ -80,8 +79,8 @@ class LedgerStore:
         self._writer = None
 
     def pointer(self) -> Pointer:
-        """Return what exists now."""
-        return self.ledger.pointer()[0]
+        """Return what exists now, see `Store.pointer`."""
+        raise NotImplementedError
 
     @contextmanager
     def writing(self, who: str, *, timeout: float = 10.0) -> Iterator[Pointer]:
@@ -110,22 +109,6 @@ class LedgerStore:
             )
         self._lock.check()
 
-    def fetch(self, ids: Sequence[str]) -> Items:
-        """Return the items among these ids that exist, in the order given."""
-        return self.ledger.fetch(ids)
-
-    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
-        """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
-        return self.ledger.scan(after, limit, lacking)
-
-    def journal(self, *, after: int = 0) -> list[JournalEntry]:
-        """Return the entries with a number above ``after``, in order."""
-        return self.ledger.journal(after)
-
-    def file(self, digest: str) -> bytes:
-        """Return the value of a digest, see `Store.file`."""
-        return self.ledger.file(digest)
-
     @property
     def graph(self) -> Graph | None:
         """None: the approximate indexes of this store are no graphs, unless it says otherwise."""
@@ -134,6 +117,10 @@ class LedgerStore:
     def choose_graph(self, graph: Graph) -> None:
         """Refuse, see `graph`."""
         raise no_graph(self.url)
+
+    def keeps(self, sequence: int) -> bool:
+        """Say whether a search may ask for any earlier commit: no, unless a store says otherwise."""
+        return False
 
     def keep_up(self, generation: str) -> None:
         """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
@@ -154,6 +141,41 @@ class LedgerStore:
             to_do="restore a backup.",
             intact="Nothing was changed.",
         )
+
+
+class LedgerStore(SingleWriterStore):
+    """The part of a store that its ledger answers.
+
+    Args:
+        url: Where the gallery is, for messages.
+        ledger: Its items, journal and pointer.
+        lock: Held by the one writer.
+        folder: Where its files are, if this machine has them.
+    """
+
+    def __init__(self, url: str, ledger: GalleryLedger, lock: Lock, folder: Path | None = None) -> None:
+        super().__init__(url, lock, folder)
+        self.ledger = ledger
+
+    def pointer(self) -> Pointer:
+        """Return what exists now."""
+        return self.ledger.pointer()[0]
+
+    def fetch(self, ids: Sequence[str]) -> Items:
+        """Return the items among these ids that exist, in the order given."""
+        return self.ledger.fetch(ids)
+
+    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+        """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
+        return self.ledger.scan(after, limit, lacking)
+
+    def journal(self, *, after: int = 0) -> list[JournalEntry]:
+        """Return the entries with a number above ``after``, in order."""
+        return self.ledger.journal(after)
+
+    def file(self, digest: str) -> bytes:
+        """Return the value of a digest, see `Store.file`."""
+        return self.ledger.file(digest)
 
     def queue(self, generation: str) -> list[str] | None:
         """Return the ids of the order of a backfill; None where none was written."""

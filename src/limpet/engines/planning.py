@@ -122,10 +122,11 @@ def _holding(upsert: Upsert) -> dict[str, frozenset[str]]:
 
 def _upserted(upsert: Upsert, sequence: int, holding: Mapping[str, frozenset[str]]) -> list[Appended]:
     metadata = dict(zip(upsert.ids, upsert.metadata, strict=True))
+    given = None if upsert.versions is None else dict(zip(upsert.ids, upsert.versions.tolist(), strict=True))
     return [
         Appended(
             Rows(rows.generation, list(rows.ids), rows.vectors),
-            np.full(len(rows.ids), sequence, np.int64),
+            np.full(len(rows.ids), sequence, np.int64) if given is None else np.array([given[one] for one in rows.ids]),
             [metadata[identifier] for identifier in rows.ids],
             [holding[identifier] for identifier in rows.ids],
         )

@@ -141,7 +141,10 @@ class Upsert:
     Args:
         ids: One per item, none twice.
         metadata: One mapping per item.
-        rows: Vectors, of some or all of these items, at most once per generation. Every item has one at least.
+        rows: Vectors, of some or all of these items, at most once per generation. Every item has one at least, unless
+            versions are given.
+        versions: Version of every item, int64 (N,), where a gallery of several stores counts its own commits; the
+            number of this commit if None.
 
     Raises:
         DataError: They are not so; the message names ids.
@@ -150,6 +153,7 @@ class Upsert:
     ids: Sequence[str]
     metadata: Sequence[Metadata]
     rows: Sequence[Rows]
+    versions: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         refuse_wrong_ids(self.ids, "items to write")
@@ -163,7 +167,14 @@ class Upsert:
         given = {identifier for rows in self.rows for identifier in rows.ids}
         items = set(self.ids)
         refuse_ids(given - items, "have vectors and are not among the items to write", "vectors of these items only")
-        refuse_ids(items - given, "have no vector", "at least one vector for every item that is written")
+        if self.versions is None:
+            refuse_ids(items - given, "have no vector", "at least one vector for every item that is written")
+        elif self.versions.shape != (len(self.ids),) or self.versions.dtype != np.int64:
+            raise DataError(f"{len(self.versions)} versions of {len(self.ids)} items.", expected="one int64 per item")
+
+    def versions_in(self, sequence: int) -> NDArray[np.int64]:
+        """Return the version of every item, int64 (N,), if the commit with this number writes them."""
+        return np.full(len(self.ids), sequence, np.int64) if self.versions is None else self.versions
 
 
 @dataclass(frozen=True)
@@ -436,6 +447,9 @@ class Store(Protocol):
             DataError: Queries of another shape or type, or not finite, or k below 1.
             GalleryError: There is no such generation at that pointer, or the pointer is too old.
         """
+
+    def keeps(self, sequence: int) -> bool:
+        """Say whether a search may ask for a commit at whose pointer this object was not asked, too."""
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""

@@ -26,6 +26,7 @@ STORES: Registry[type[Any]] = Registry(
         "lance": "limpet.engines.lance.store:LanceStore",
         "memory": "limpet.engines.memory.store:MemoryStore",
         "postgresql": "limpet.engines.postgres.store:PgvectorStore",
+        "sharded": "limpet.engines.sharded.store:ShardedStore",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in _OFFERED),
     expected="a class that is a limpet.engines.store.Store, with create, open and restore",
@@ -34,7 +35,7 @@ STORES: Registry[type[Any]] = Registry(
 and ``restore(place, backup, contents, disk)``."""
 
 _DEFAULT = "lance"
-_KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"]
+_KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…", "sharded:FILE"]
 _SCHEME = re.compile(r"([a-zA-Z][\w+.-]*):(/*)")
 _POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?:")
 

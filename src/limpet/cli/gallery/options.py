@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     accepts_keys=False,
     n_tokens=1,
     help="Folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with pgvector, "
-    "postgresql://USER@HOST/DATABASE?schema=NAME.",
+    "postgresql://USER@HOST/DATABASE?schema=NAME; or sharded:FILE, a list of folders.",
 )
 class GalleryUrl(str):
     """Where a gallery is, as a person gave it; may hold a password."""
@@ -94,7 +94,8 @@ def _refuse_table(url: str) -> None:
     upgrade = f"upgrade it where it is, `limpet upgrade plan {said} --model MODEL`; or " * is_attached(url)
     raise ConfigError(
         f"{without_secrets(url)} is a table, a collection or a file of vectors, and no gallery.",
-        expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
+        expected="a gallery: PATH, lance:PATH, memory:PATH, sharded:FILE, or postgresql://USER@HOST/DATABASE "
+        "without table=",
         to_do=f"{upgrade}copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
     )
 

@@ -209,6 +209,10 @@ class LanceStore(LedgerStore):
             queries = checked_queries(queries, schema.field("vector").type.list_size, k)
             return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
 
+    def keeps(self, sequence: int) -> bool:
+        """Say whether what a commit named is there."""
+        return self._history.exists(sequence)
+
     def _place(self, generation: str, without: frozenset[str], sequence: int) -> TableVersion:
         places = self._history.at(sequence)
         place = _of(generation, places)

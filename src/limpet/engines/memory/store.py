@@ -241,6 +241,10 @@ class MemoryStore(LedgerStore):
                 [[view.metadata[place] for place in places] for places, _ in found],
             )
 
+    def keeps(self, sequence: int) -> bool:
+        """Say whether this object has the rows of a commit."""
+        return sequence in self._known
+
     def _view(self, generation: str, sequence: int) -> TableView:
         if sequence not in self._known:
             raise GalleryError(

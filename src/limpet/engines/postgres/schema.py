@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.postgres.address import read_address
 from limpet.engines.postgres.database import PostgresDatabase
@@ -17,8 +19,13 @@ def gallery_database(place: str, disk: Disk) -> PostgresDatabase:
     return PostgresDatabase(address, schema=address.schema, disk=disk)
 
 
-def create_schema(database: PostgresDatabase, kind: str) -> None:
+def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = ()) -> None:
     """Make a schema with the ledger of an empty gallery, and the extension if the database lacks it; all or nothing.
+
+    Args:
+        database: Where.
+        kind: Of the store.
+        more: Statements that create what the store keeps beside the ledger.
 
     Raises:
         GalleryError: A gallery, or something else, is there.
@@ -33,7 +40,7 @@ def create_schema(database: PostgresDatabase, kind: str) -> None:
         if not database.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [schema]):
             database.execute(f'CREATE SCHEMA "{schema}"')
         database.execute(f"SELECT set_config('search_path', {database.path}, true)")
-        GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
+        GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}", *more])
     database.forget()  # connections learn where the extension is when they begin
 
 

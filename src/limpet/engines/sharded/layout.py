@@ -1,0 +1,99 @@
+"""Which top and which shards a gallery has: a file that people write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from limpet.engines.store import Document
+from limpet.engines.top import TOPS, Top
+from limpet.errors import ConfigError, GalleryError, refuse, shown, without_secrets
+from limpet.support.disk import Disk, read_bytes
+from limpet.support.documents import parsed_json
+
+MOST_SHARDS = 1024
+_LIMIT = 2**20  # bytes of the file
+_Folder = Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4000)]
+_Shard = Annotated[str, StringConstraints(pattern=r"^(lance|memory):([^/\x00]|/[^/\x00])[^\x00]*$", max_length=4000)]
+_EXAMPLE = '{"format_version": 1, "top": "top", "shards": ["lance:shard0", "lance:shard1"]}'
+
+
+class ShardFile(BaseModel):
+    """What the file says. It names folders only: what it holds makes nobody run code or use the network.
+
+    Args:
+        top: Folder of the top; None where a database holds it, which the URL then names.
+        shards: ``lance:FOLDER`` or ``memory:FOLDER`` each, in an order that never changes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format_version: Literal[1] = 1
+    top: _Folder | None = None
+    shards: Annotated[list[_Shard], Field(min_length=1, max_length=MOST_SHARDS)]
+
+
+class ShardedLayout:
+    """Where everything of a sharded gallery is; folders count from that of the file.
+
+    Args:
+        url: ``sharded:FILE``, or ``sharded:FILE?top=postgresql://…`` where a database holds the top.
+
+    Raises:
+        ConfigError: The URL names no database, or two tops, or none.
+        GalleryError: The file is missing, or is no list of shards.
+    """
+
+    def __init__(self, url: str) -> None:
+        place, named, database = url.removeprefix("sharded:").removeprefix("//").partition("?top=")
+        self.file, self.database = Path(place), database
+        self.scheme = database.partition("://")[0] if named else "folder"
+        wrong = named and ("://" not in database or self.scheme not in TOPS)
+        refuse(
+            bool(wrong), f"The top of '{without_secrets(url)}' is no database.", "?top=postgresql://USER@HOST/DATABASE"
+        )
+        found = _read(self.file)
+        if (found.top is None) is not bool(database):
+            raise ConfigError(
+                f"'{self.file}' names {'no' if found.top is None else 'a'} folder of the top, and the URL "
+                f"{'a' if database else 'no'} database.",
+                expected="one of them",
+                to_do=f"write sharded:{self.file}?top=postgresql://USER@HOST/DATABASE, or a folder into the file: "
+                f"{_EXAMPLE}.",
+            )
+        pairs = [shard.partition(":")[::2] for shard in found.shards]
+        self.shards = [f"{kind}:{self.file.parent / folder}" for kind, folder in pairs]
+        self._top = None if found.top is None else self.file.parent / found.top
+        folders = [self.file.parent / folder for _, folder in pairs] + ([self._top] if self._top is not None else [])
+        twice = sorted({str(one) for one in folders if folders.count(one) > 1})
+        refuse(
+            bool(twice), f"'{self.file}' names {shown(twice)} twice.", "a folder for the top and one for every shard"
+        )
+
+    def top(self, disk: Disk, document: Document | None = None) -> Top:
+        """Return the top that is there, or a new one with a first document."""
+        place = self.database if self._top is None else str(self._top)
+        return TOPS[self.scheme](place, disk, *([] if document is None else [document]))
+
+
+def _read(path: Path) -> ShardFile:
+    expected = f"a file that names the top and the shards, such as {_EXAMPLE}"
+    try:
+        content = parsed_json(read_bytes(path, _LIMIT))
+        found = ShardFile.model_validate(content)
+        elsewhere = [one for one in (found.top or "", *found.shards) if "://" in one]
+        if not elsewhere:
+            return found
+        why = f"{shown(elsewhere)} is no folder"
+    except FileNotFoundError:
+        raise GalleryError(
+            f"There is no file '{path}'.", expected=expected, to_do="write it, then create the gallery."
+        ) from None
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+    raise GalleryError(f"'{path}' is no list of shards: {why}.", expected=expected, to_do="correct the file.")

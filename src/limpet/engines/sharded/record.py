@@ -1,0 +1,211 @@
+"""What the top of a sharded gallery says, and what takes an unfinished commit back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from limpet.engines.filters import Metadata
+from limpet.engines.ledger import reading
+from limpet.engines.store import Changes, Commit, Document, Fill, Items, Pointer, Rows, Store, Upsert, Vectors
+
+Remainder = tuple[str, frozenset[str]]
+Held = Mapping[frozenset[str], int]
+START = Commit(0, 0.0)
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """Where one shard stands.
+
+    Args:
+        commit: Last commit of the gallery that wrote to it.
+        sequence: Number that the shard itself gave it, or a later one of its own that changed nothing to be found.
+        held: How many items have vectors in exactly these generations.
+    """
+
+    commit: Commit = START
+    sequence: int = 0
+    held: Held = field(default_factory=dict)
+
+    def plain(self) -> dict[str, object]:
+        """Return plain values."""
+        held = {" ".join(sorted(names)): count for names, count in self.held.items()}
+        return {"commit": list(self.commit), "sequence": self.sequence, "held": held}
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Self:
+        """Read what `plain` returned."""
+        held = {frozenset(names.split()): int(count) for names, count in plain["held"].items()}
+        return cls(Commit(*plain["commit"]), int(plain["sequence"]), held)
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A commit that shards were being prepared for.
+
+    Args:
+        commit: Which.
+        shards: What takes it back: digests of values of the top, by number of the shard.
+    """
+
+    commit: Commit
+    shards: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class TopRecord:
+    """The document of a top.
+
+    Args:
+        gallery: Name of this gallery alone, which its shards know.
+        commit: The last one; everything else is as of it.
+        manifest: State of the gallery, see `Pointer`.
+        generations: Width and metadata columns of each, by name.
+        remainders: What searches may ask for, see `Changes`.
+        unfinished: The commit after it, while that is being written.
+    """
+
+    gallery: str
+    shards: Sequence[ShardState]
+    commit: Commit = START
+    manifest: Document = field(default_factory=dict)
+    generations: Mapping[str, tuple[int, Mapping[str, str]]] = field(default_factory=dict)
+    remainders: Sequence[Remainder] = ()
+    unfinished: Unfinished | None = None
+
+    @property
+    def pointer(self) -> Pointer:
+        """The pointer of the gallery: the census of all shards."""
+        held: Counter[frozenset[str]] = Counter()
+        for shard in self.shards:
+            for names, count in shard.held.items():
+                held[names.intersection(self.generations)] += count
+        counted = {names: count for names, count in held.items() if count}
+        return Pointer(self.commit.sequence, self.manifest, counted, self.commit.time)
+
+    def plain(self) -> dict[str, object]:
+        """Return plain values."""
+        unfinished = None
+        if self.unfinished is not None:
+            shards = {str(number): digest for number, digest in self.unfinished.shards.items()}
+            unfinished = [list(self.unfinished.commit), shards]
+        return {
+            "gallery": self.gallery,
+            "shards": [shard.plain() for shard in self.shards],
+            "commit": list(self.commit),
+            "manifest": self.manifest,
+            "generations": {name: [width, dict(columns)] for name, (width, columns) in self.generations.items()},
+            "remainders": plain_remainders(self.remainders),
+            "unfinished": unfinished,
+        }
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """Read what `plain` returned.
+
+        Raises:
+            StoreError: It is damaged.
+        """
+        plain: Any = document
+        with reading("The top of the gallery"):
+            unfinished = plain["unfinished"] and Unfinished(
+                Commit(*plain["unfinished"][0]), {int(shard): name for shard, name in plain["unfinished"][1].items()}
+            )
+            return cls(
+                str(plain["gallery"]),
+                [ShardState.read(shard) for shard in plain["shards"]],
+                Commit(*plain["commit"]),
+                dict(plain["manifest"]),
+                {name: (int(width), dict(columns)) for name, (width, columns) in plain["generations"].items()},
+                [(name, frozenset(others)) for name, others in plain["remainders"]],
+                unfinished,
+            )
+
+
+def plain_remainders(remainders: Sequence[Remainder]) -> list[list[object]]:
+    """Return plain values, in one order.
+
+    >>> plain_remainders([("g2", frozenset({"g1"}))])
+    [['g2', ['g1']]]
+    """
+    return sorted(([name, sorted(others)] for name, others in remainders), key=str)
+
+
+def undo_of(shard: Store, part: Changes) -> bytes:
+    """Return what takes a part of a commit back that a shard is to apply: what the part replaces and removes.
+
+    Of a fill these are ids alone: its items stay what they are.
+    """
+    ids = list(dict.fromkeys([*part.delete, *(part.upsert.ids if part.upsert else ())]))
+    items = shard.fetch(ids)
+    arrays: dict[str, NDArray[Any]] = {"versions": items.versions}
+    rows: dict[str, list[str]] = {}
+    for name in sorted({name for names in items.generations for name in names}):
+        rows[name], arrays[f"rows {name}"] = shard.vectors(name, items.ids)
+    header = {
+        "new": sorted(set(ids) - set(items.ids)),
+        "ids": items.ids,
+        "metadata": [dict(known) for known in items.metadata],
+        "rows": rows,
+        "filled": _fillable(shard, part.fill, set(ids)) if part.fill else [],
+        "fill": part.fill.rows.generation if part.fill else None,
+        "created": [generation.name for generation in part.create],
+    }
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
+
+
+def _fillable(shard: Store, fill: Fill, replaced: set[str]) -> list[str]:
+    """Return the ids that a fill will give a vector."""
+    known = fill.seen is not None and fill.seen.as_of == shard.pointer().commit
+    now = fill.seen if known and fill.seen is not None else shard.fetch(fill.rows.ids)
+    lacking = zip(now.ids, now.generations, strict=True)
+    return [one for one, names in lacking if fill.rows.generation not in names and one not in replaced]
+
+
+def undoing(shard: Store, undo: bytes, remainders: Sequence[Remainder]) -> Changes:
+    """Return the changes that take a part back which a shard has applied.
+
+    Args:
+        shard: Which; nothing but the part was written since `undo_of`.
+        undo: What that returned.
+        remainders: What searches could ask for before.
+    """
+    with reading("What takes an unfinished commit back"):
+        arrays = load(undo)
+        header = json.loads(arrays["header"].tobytes())
+        rows = {name: (ids, arrays[f"rows {name}"]) for name, ids in header["rows"].items()}
+        filled = shard.fetch(header["filled"])
+        written = Items(header["ids"], arrays["versions"], [], header["metadata"])
+    parts = [
+        *((name, ids, vectors) for name, (ids, vectors) in rows.items()),
+        *_other_rows(shard, filled, header["fill"]),
+    ]
+    by_name: dict[str, list[tuple[Sequence[str], Vectors]]] = {}
+    for name, ids, vectors in parts:
+        by_name.setdefault(name, []).append((ids, vectors))
+    metadata: list[Metadata] = [*written.metadata, *filled.metadata]
+    upsert = Upsert(
+        [*written.ids, *filled.ids],
+        metadata,
+        [
+            Rows(name, [one for ids, _ in some for one in ids], np.concatenate([vectors for _, vectors in some]))
+            for name, some in by_name.items()
+        ],
+        np.concatenate([written.versions, filled.versions]),
+    )
+    return Changes(delete=header["new"], upsert=upsert, drop=header["created"], remainders=remainders)
+
+
+def _other_rows(shard: Store, filled: Items, generation: str) -> list[tuple[str, list[str], Vectors]]:
+    """Return what items keep of vectors when they lose those of a generation."""
+    names = {name for names in filled.generations for name in names} - {generation}
+    return [(name, *shard.vectors(name, filled.ids)) for name in sorted(names)]

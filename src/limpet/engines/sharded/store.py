@@ -1,0 +1,727 @@
+"""A gallery of several stores: each item is in one of them, and a small document, the top, says what exists.
+
+A commit prepares every shard that it touches, and then moves the top, which decides. The top first keeps what takes the
+preparation back: of a commit that never came to its decision nothing is left. Readers ask each shard for exactly what
+the top names. A shard that cannot answer so makes them read the top again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.engines.backup_files import Contents
+from limpet.engines.checks import damaged
+from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.filters import Filter
+from limpet.engines.ledger_store import SingleWriterStore
+from limpet.engines.planning import check, unknown_generation
+from limpet.engines.promises import Promises
+from limpet.engines.sharded.layout import ShardedLayout
+from limpet.engines.sharded.record import (
+    START,
+    Remainder,
+    ShardState,
+    TopRecord,
+    Unfinished,
+    plain_remainders,
+    undo_of,
+    undoing,
+)
+from limpet.engines.sqlite import translated
+from limpet.engines.store import (
+    Changes,
+    Commit,
+    Committed,
+    Document,
+    Fill,
+    Hits,
+    Items,
+    JournalEntry,
+    Pointer,
+    Rows,
+    Store,
+    Tidied,
+    Upkeep,
+    Upsert,
+    Vectors,
+    digest_of,
+)
+from limpet.engines.stores import open_store, restore_store
+from limpet.engines.top import KIND, Beside, Stamped, Top
+from limpet.errors import GalleryError, LimpetError, LockedError, StoreError
+from limpet.support.disk import Disk
+from limpet.support.documents import parsed_json
+
+Result = TypeVar("Result")
+
+_RECORD = "shards.json"  # of a backup
+_KEPT = 256  # commits whose places in the shards this object remembers
+_LOOK = 0.005  # seconds between two looks at a commit that is being written
+_QUIET = 1.0  # seconds after which a reader that wants all shards as of one commit asks writers to wait
+_PATIENCE = 60.0  # seconds until a reader that has to wait for a writer gives up
+
+
+def shard_of(identifier: str, shards: int) -> int:
+    """Return the number of the shard that an item belongs to, for ever.
+
+    >>> [shard_of(name, 4) for name in ("a", "b", "Zoë")]
+    [2, 2, 0]
+    """
+    return int.from_bytes(hashlib.sha256(identifier.encode()).digest()[:8], "big") % shards
+
+
+class ShardedStore(SingleWriterStore):
+    """Items by a hash of their ids in several stores of this machine, with commits that all of them have, or none.
+
+    Use it for galleries whose rows one ledger, or one disk, does not carry.
+
+    Args:
+        layout: Where top and shards are.
+        top: Says what exists.
+        shards: In an order that never changes.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, Gallery
+    >>> file = Path(mkdtemp()) / "shards.json"
+    >>> file.write_text('{"format_version": 1, "top": "top", "shards": ["memory:shard0", "memory:shard1"]}')
+    81
+    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), f"sharded:{file}"
+    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:
+    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
+    4 added; found 0
+    """
+
+    kind: ClassVar[str] = KIND
+    in_folder: ClassVar[bool] = False
+    in_memory: ClassVar[str | None] = None
+    promises: ClassVar[Promises] = Promises.of_gallery("clusters")
+
+    def __init__(self, layout: ShardedLayout, top: Top, shards: Sequence[Store], disk: Disk) -> None:
+        database = f"?top={top.url}" if layout.database else ""
+        self._known: dict[Commit, list[Pointer]] = {}
+        self._guard = threading.Lock()
+        super().__init__(f"{KIND}:{layout.file}{database}", top.lock, top.folder)
+        self.top, self.shards, self.disk = top, shards, disk
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        self._guard = threading.Lock()
+
+    @classmethod
+    def create(cls, place: str, disk: Disk) -> ShardedStore:
+        """Create the top and all shards that the file of a url names; the top last, without which there is no gallery.
+
+        Raises:
+            GalleryError: There is no such file, or something is where one of them would be.
+        """
+        layout = ShardedLayout(place)
+        shards = [_new_shard(url, disk) for url in layout.shards]
+        first = TopRecord(secrets.token_hex(16), [ShardState()] * len(shards))
+        return cls(layout, layout.top(disk, first.plain()), shards, disk)
+
+    @classmethod
+    def open(cls, place: str, disk: Disk) -> ShardedStore:
+        """Open the gallery of a file.
+
+        Raises:
+            GalleryError: There is none, or a shard is missing.
+        """
+        layout = ShardedLayout(place)
+        top = layout.top(disk)
+        number = len(TopRecord.read(top.read().document).shards)
+        if number != len(layout.shards):
+            top.close()
+            raise GalleryError(
+                f"'{layout.file}' names {len(layout.shards)} shards, and the gallery was created with {number}.",
+                expected=f"the same {number}, in the order that they had",
+                to_do="correct the file; for another number, create a gallery and import what `limpet gallery export` "
+                "writes.",
+            )
+        shards: list[Store] = []
+        try:
+            for url in layout.shards:
+                shards.append(open_store(url, disk=disk))
+        except GalleryError as error:
+            for shard in shards:
+                shard.close()
+            top.close()
+            raise type(error)(
+                f"Shard {len(shards)} of '{layout.file}' cannot be opened: {error.given}",
+                error.expected,
+                "check the folder that the file names.",
+            ) from error
+        return cls(layout, top, shards, disk)
+
+    # What exists
+
+    def _read(self) -> tuple[Stamped, TopRecord]:
+        """Return the top as it is, after taking back what nobody is writing any more, if that is possible."""
+        stamped = self.top.read()
+        record = TopRecord.read(stamped.document)
+        if record.unfinished is None:
+            return stamped, record
+        if self._is_writer:
+            self._recover()
+        else:
+            with suppress(GalleryError), self.writing("take back", timeout=0.0):
+                pass  # unless it is being written, or this process may only read
+        stamped = self.top.read()
+        return stamped, TopRecord.read(stamped.document)
+
+    @property
+    def _is_writer(self) -> bool:
+        return self._writer == threading.get_ident()
+
+    def pointer(self) -> Pointer:
+        """Return what exists now, after looking whether every shard can be searched as of it."""
+        quiet, until = time.monotonic() + _QUIET, time.monotonic() + _PATIENCE
+        while True:
+            stamped, record = self._read()
+            places = self._places(record)
+            if places is not None:
+                with self._guard:
+                    self._known[record.commit] = places
+                    while len(self._known) > _KEPT:
+                        del self._known[next(iter(self._known))]
+                return record.pointer
+            if record.unfinished is None and self.top.read().tag == stamped.tag:
+                raise self._torn(record)
+            if time.monotonic() > quiet:
+                with suppress(LockedError), self.writing("reading", timeout=_QUIET) as pointer:
+                    return pointer
+            self._wait(until)
+
+    def _wait(self, until: float) -> None:
+        if time.monotonic() > until:
+            raise LockedError(
+                f"A commit of '{self.url}' is being written for longer than {_PATIENCE:.0f} s.",
+                to_do="wait until it is done, or end its process.",
+            )
+        time.sleep(_LOOK)
+
+    def _places(self, record: TopRecord) -> list[Pointer] | None:
+        """Return what to ask every shard for as of a record; None where one cannot answer so now."""
+        places = []
+        for number, state in enumerate(record.shards):
+            pointer = self.shards[number].pointer()
+            if self._commit_of(number, pointer, record) == state.commit:
+                places.append(pointer)
+            elif record.unfinished is not None and self.shards[number].keeps(state.sequence):
+                places.append(Pointer(state.sequence, {}))
+            else:
+                return None
+        return places
+
+    def _commit_of(self, number: int, pointer: Pointer, record: TopRecord) -> Commit:
+        """Return the last commit of the gallery that a shard has.
+
+        Raises:
+            GalleryError: It is a shard of another gallery, or another one of this.
+        """
+        if not pointer.sequence:
+            return START
+        says: Any = pointer.manifest
+        if says.get("gallery") != record.gallery or says.get("shard") != number:
+            raise GalleryError(
+                f"'{self.shards[number].url}' is not shard {number} of '{self.url}'.",
+                expected="the shards of this gallery, in the order in which it was created",
+                to_do="correct the file that names them.",
+            )
+        return Commit(*says["commit"])
+
+    def _torn(self, record: TopRecord) -> StoreError:
+        torn = [
+            shard.url
+            for number, (shard, state) in enumerate(zip(self.shards, record.shards, strict=True))
+            if self._commit_of(number, shard.pointer(), record) != state.commit
+        ]
+        why = f"commit {record.commit.sequence} of the top and what is in {', '.join(torn)} do not belong together"
+        return damaged(f"The gallery '{self.url}'", why, "restore a backup of all of it: top and shards.")
+
+    # Commits
+
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
+        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        self._must_be_writing()
+        self._recover()
+        stamped = self.top.read()
+        before = TopRecord.read(stamped.document)
+        check(changes, before.generations)
+        if changes.create:
+            self._clear(before)  # of generations that had these names
+        commit = Commit(before.commit.sequence + 1, time.time())
+        parts, rows_of_fill = self._parts(changes, before, commit)
+        stamped = self._prepare(stamped, before, commit, parts)
+        done = {number: self._apply(number, part, commit, before, stamped) for number, part in parts.items()}
+        self._reached("sharded.decide")
+        after = _after(before, commit, changes, manifest, {number: one.pointer for number, one in done.items()})
+        kept = changes.keep_files if changes.keep_files is not None else self.top.digests() - _undoes(stamped)
+        entry = JournalEntry(commit.sequence, commit.time, event)
+        self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside([entry], changes.files, kept))
+        if changes.drop or changes.remainders is not None:
+            with suppress(GalleryError):  # the commit is decided; `tidy` clears what is left
+                self._clear(after)
+        filled = np.zeros(len(changes.fill.rows.ids) if changes.fill else 0, np.bool_)
+        for number, rows in rows_of_fill.items():
+            filled[rows] = done[number].filled
+        return Committed(self.pointer(), [name for one in done.values() for name in one.deleted], filled)
+
+    def _parts(
+        self, changes: Changes, before: TopRecord, commit: Commit
+    ) -> tuple[dict[int, Changes], dict[int, list[int]]]:
+        """Return what each shard has to apply, and which rows of the fill it gets, both by number.
+
+        What searches could ask for stays until the commit is decided, and what is dropped goes afterwards.
+        """
+        parts: dict[int, dict[str, Any]] = {}
+        new = [pair for pair in changes.remainders or () if pair[1] and pair not in before.remainders]
+        if changes.create or new:
+            whole = {"create": changes.create, "remainders": [*before.remainders, *new]}
+            parts = {number: dict(whole) for number in range(len(self.shards))}
+        for number, rows in self._by_shard(changes.delete).items():
+            parts.setdefault(number, {})["delete"] = [changes.delete[row] for row in rows]
+        if changes.upsert:
+            for number, upsert in self._upserts(changes.upsert, commit).items():
+                parts.setdefault(number, {})["upsert"] = upsert
+        of_fill: dict[int, list[int]] = {}
+        if changes.fill:
+            of_fill = self._by_shard(changes.fill.rows.ids)
+            for number, rows in of_fill.items():
+                parts.setdefault(number, {})["fill"] = self._fill(changes.fill, number, rows, before)
+        return {number: Changes(**part) for number, part in parts.items()}, of_fill
+
+    def _by_shard(self, ids: Sequence[str]) -> dict[int, list[int]]:
+        """Return the places of ids that belong to each shard, of those that have any."""
+        rows: dict[int, list[int]] = {}
+        for row, identifier in enumerate(ids):
+            rows.setdefault(shard_of(identifier, len(self.shards)), []).append(row)
+        return rows
+
+    def _upserts(self, upsert: Upsert, commit: Commit) -> dict[int, Upsert]:
+        routed = [(rows, self._by_shard(rows.ids)) for rows in upsert.rows]
+        return {
+            number: Upsert(
+                [upsert.ids[row] for row in items],
+                [upsert.metadata[row] for row in items],
+                [_some(rows, where[number]) for rows, where in routed if number in where],
+                np.full(len(items), commit.sequence, np.int64),
+            )
+            for number, items in self._by_shard(upsert.ids).items()
+        }
+
+    def _fill(self, fill: Fill, number: int, rows: Sequence[int], before: TopRecord) -> Fill:
+        seen, pointer = None, self.shards[number].pointer()
+        whole = self._says(number, pointer, before)["generations"] == sorted(before.generations)
+        if whole and fill.seen is not None and fill.seen.as_of == before.commit:  # nothing is hidden of these items
+            seen = replace(fill.seen.select(rows), as_of=pointer.commit)
+        return Fill(_some(fill.rows, rows), fill.versions[list(rows)], seen)
+
+    def _prepare(self, stamped: Stamped, before: TopRecord, commit: Commit, parts: Mapping[int, Changes]) -> Stamped:
+        """Keep what takes the parts of a commit back, before a shard applies one."""
+        if not parts:
+            return stamped
+        undoes = {number: undo_of(self.shards[number], part) for number, part in parts.items()}
+        shards = list(before.shards)
+        for number in parts:  # which may have tidied meanwhile
+            shards[number] = replace(shards[number], sequence=self.shards[number].pointer().sequence)
+        digests = {number: digest_of(undo) for number, undo in undoes.items()}
+        prepared = replace(before, shards=shards, unfinished=Unfinished(commit, digests))
+        files = {digests[number]: undo for number, undo in undoes.items()}
+        return self.top.move(prepared.plain(), stamped, secrets.token_hex(8), Beside((), files))
+
+    def _apply(self, number: int, part: Changes, commit: Commit, before: TopRecord, stamped: Stamped) -> Committed:
+        shard = self.shards[number]
+        with shard.writing("part of a commit") as pointer:
+            self._reached("sharded.apply")
+            if self.top.read().tag != stamped.tag:  # it takes this commit back, whose writer lost its lock
+                raise GalleryError(
+                    f"Another writer took over while commit {commit.sequence} was written.", to_do="try again."
+                )
+            says = self._says(number, pointer, before) | {"commit": list(commit)}
+            if part.remainders is not None:
+                says["generations"] = sorted({*says["generations"], *(one.name for one in part.create)})
+                says["remainders"] = plain_remainders(part.remainders)
+            return shard.commit(part, says, {"kind": "part", "commit": list(commit)})
+
+    def _says(self, number: int, pointer: Pointer, record: TopRecord) -> dict[str, Any]:
+        """Return what a shard says of itself: whose it is, and what it has and announces."""
+        own = {"gallery": record.gallery, "shard": number, "commit": list(START), "generations": [], "remainders": []}
+        return {**own, **pointer.manifest}
+
+    def _reached(self, point: str) -> None:
+        with translated(self.url):
+            self.disk.reached(point)
+
+    def _recover(self) -> None:
+        """Take back what an interrupted writer left in shards; the same however often it is begun.
+
+        Every shard that it may have written to is written to, so that nothing of it comes to light later.
+        """
+        stamped = self.top.read()
+        record = TopRecord.read(stamped.document)
+        if record.unfinished is None:
+            return
+        stamped = self.top.move(record.plain(), stamped, secrets.token_hex(8))  # what it still sends comes too late
+        event = {"kind": "take back", "commit": list(record.unfinished.commit)}
+        shards = list(record.shards)
+        for number, digest in record.unfinished.shards.items():
+            shard, state, back = self.shards[number], record.shards[number], Changes()
+            with shard.writing("take back") as pointer:
+                self._reached("sharded.take_back")
+                says = self._says(number, pointer, record)
+                if self._commit_of(number, pointer, record) == record.unfinished.commit:
+                    back = undoing(shard, self.top.file(digest), record.remainders)
+                    says |= {"commit": list(state.commit), "remainders": plain_remainders(record.remainders)}
+                    says["generations"] = sorted(set(says["generations"]) - set(back.drop))
+                shards[number] = replace(state, sequence=shard.commit(back, says, event).pointer.sequence)
+        after = replace(record, shards=shards, unfinished=None)
+        kept = self.top.digests() - _undoes(stamped)
+        self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside(kept=kept))
+
+    def _clear(self, record: TopRecord) -> None:
+        """Drop from every shard what the top no longer names: generations, and what searches could ask for."""
+        for number, shard in enumerate(self.shards):
+            with shard.writing("clear") as pointer:
+                says = self._says(number, pointer, record)
+                left = sorted(set(says["generations"]) - record.generations.keys())
+                wanted = plain_remainders(record.remainders)
+                if left or says["remainders"] != wanted:
+                    self._reached("sharded.clear")
+                    says |= {"generations": sorted(set(says["generations"]) - set(left)), "remainders": wanted}
+                    shard.commit(Changes(drop=left, remainders=record.remainders), says, {"kind": "clear"})
+
+    # Readings
+
+    def search(
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        generation: str,
+        without: frozenset[str] = frozenset(),
+        where: Filter | None = None,
+        exact: bool = True,
+        at: Pointer,
+    ) -> Hits:
+        """Find the rows with the largest inner products in all shards, see `Store.search`."""
+        places = self._known.get(at.commit)
+        while True:
+            if places is None:
+                if self.pointer().commit != at.commit:
+                    raise GalleryError(
+                        f"A search in '{self.url}' as of commit {at.sequence}.",
+                        expected="a pointer that this store returned, and not long ago",
+                        to_do="ask for the pointer again.",
+                    )
+                places = self._known[at.commit]
+            try:
+                return _best(
+                    [
+                        shard.search(
+                            queries, k, generation=generation, without=without, where=where, exact=exact, at=place
+                        )
+                        for shard, place in zip(self.shards, places, strict=True)
+                    ],
+                    k,
+                )
+            except GalleryError:
+                if self.pointer().commit != at.commit or places == (now := self._known[at.commit]):
+                    raise
+                places = now  # a shard tidied meanwhile, and no longer has what it had
+
+    def _settled(self, read: Callable[[TopRecord], Result]) -> Result:
+        """Return what is read from shards while no commit is being written; writers wait if they leave no gap."""
+        quiet, until = time.monotonic() + _QUIET, time.monotonic() + _PATIENCE
+        while not self._is_writer:
+            stamped, record = self._read()
+            if record.unfinished is None:
+                result = read(record)
+                if self.top.read().tag == stamped.tag:
+                    return result
+            if time.monotonic() > quiet:
+                with suppress(LockedError), self.writing("reading", timeout=_QUIET):
+                    return self._settled(read)
+            self._wait(until)
+        self._recover()
+        return read(TopRecord.read(self.top.read().document))
+
+    def _known_generation(self, record: TopRecord, generation: str | None) -> None:
+        if generation is not None and generation not in record.generations:
+            raise unknown_generation(generation, record.generations)
+
+    def fetch(self, ids: Sequence[str]) -> Items:
+        """Return the items among these ids that exist, in the order given."""
+
+        def read(record: TopRecord) -> Items:
+            parts = [
+                self.shards[number].fetch([ids[row] for row in rows]) for number, rows in self._by_shard(ids).items()
+            ]
+            found = {name: (part, row) for part in parts for row, name in enumerate(part.ids)}
+            return _items([found[name] for name in dict.fromkeys(ids) if name in found], record)
+
+        return self._settled(read)
+
+    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+        """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
+        size = min(limit, limit // len(self.shards) + 64)
+
+        def pages(shard: Store) -> Iterator[tuple[str, Items, int]]:
+            last = after
+            while len(page := shard.scan(after=last, limit=size, lacking=lacking)):
+                yield from ((name, page, row) for row, name in enumerate(page.ids))
+                last = page.ids[-1]
+
+        def read(record: TopRecord) -> Items:
+            self._known_generation(record, lacking)
+            merged = islice(heapq.merge(*map(pages, self.shards), key=lambda one: one[0]), limit)
+            return _items([(page, row) for _, page, row in merged], record)
+
+        return self._settled(read)
+
+    def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
+        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+
+        def read(record: TopRecord) -> tuple[list[str], Vectors]:
+            self._known_generation(record, generation)
+            routed = self._by_shard(ids).items()
+            parts = [self.shards[number].vectors(generation, [ids[row] for row in rows]) for number, rows in routed]
+            width = record.generations[generation][0]
+            found = np.concatenate([np.empty((0, width), np.float32), *(vectors for _, vectors in parts)])
+            rows = {name: row for row, name in enumerate(chain.from_iterable(names for names, _ in parts))}
+            kept = [name for name in dict.fromkeys(ids) if name in rows]
+            return kept, found[[rows[name] for name in kept]]
+
+        return self._settled(read)
+
+    def scan_rows(
+        self, generation: str, *, batch: int = 8192
+    ) -> Iterator[tuple[list[str], NDArray[np.int64], Vectors]]:
+        """Yield all rows of a generation, shard by shard, as of one commit; the first of all shards are held."""
+
+        def read(record: TopRecord) -> list[Iterator[tuple[list[str], NDArray[np.int64], Vectors]]]:
+            self._known_generation(record, generation)
+            return [_begun(shard.scan_rows(generation, batch=batch)) for shard in self.shards]
+
+        yield from chain.from_iterable(self._settled(read))
+
+    def journal(self, *, after: int = 0) -> list[JournalEntry]:
+        """Return the entries with a number above ``after``, in order."""
+        return self.top.journal(after)
+
+    def file(self, digest: str) -> bytes:
+        """Return the value of a digest, see `Store.file`."""
+        return self.top.file(digest)
+
+    # Upkeep, which every shard does for itself
+
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
+        """Build an approximate index over a generation in every shard, or bring it up to date."""
+        self._each(generation, lambda shard: shard.build_index(generation, directions=directions))
+
+    def keep_up(self, generation: str) -> None:
+        """Do what keeps searches of a generation fast, in every shard."""
+        self._each(generation, lambda shard: shard.keep_up(generation))
+
+    def _each(self, generation: str, step: Callable[[Store], None]) -> None:
+        with self.writing(f"upkeep of {generation}", timeout=60.0):
+            self._known_generation(TopRecord.read(self.top.read().document), generation)
+            for shard in self.shards:
+                step(shard)
+
+    def upkeep(self, generation: str) -> Upkeep:
+        """Return rows, size and indexed rows of a generation in all shards."""
+
+        def read(record: TopRecord) -> Upkeep:
+            self._known_generation(record, generation)
+            found = [shard.upkeep(generation) for shard in self.shards]
+            return Upkeep(*(sum(getattr(one, name) for one in found) for name in ("rows", "bytes", "indexed")))
+
+        return self._settled(read)
+
+    def damage(self) -> list[str]:
+        """Read everything of all shards again; return what cannot be read, a sentence each."""
+        return [f"{wrong} (in '{shard.url}')" for shard in self.shards for wrong in shard.damage()]
+
+    def waiting(self) -> int:
+        """Return the bytes that nothing needs any more, of all shards."""
+        return sum(shard.waiting() for shard in self.shards)
+
+    def tidy(self, *, older_than: float = 3600.0) -> Tidied:
+        """Drop what the top no longer names, and tidy every shard."""
+        with self.writing("tidying"):
+            self._clear(TopRecord.read(self.top.read().document))
+            found = [shard.tidy(older_than=older_than) for shard in self.shards]
+        return Tidied(sum(one.freed for one in found), sum(one.waiting for one in found))
+
+    def queue(self, generation: str) -> list[str] | None:
+        """Return the ids of the order of a backfill, which the first shard keeps; None where none was written."""
+        return self.shards[0].queue(generation)
+
+    def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
+        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        self.shards[0].set_queue(generation, ids)
+
+    def add_traffic(self, retrieved: Mapping[str, int]) -> None:
+        """Add to how often items were retrieved, which the first shard counts; moves no pointer."""
+        self.shards[0].add_traffic(retrieved)
+
+    def traffic(self) -> dict[str, int]:
+        """Return how often items were retrieved."""
+        return self.shards[0].traffic()
+
+    # Copies
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`; writers wait until it is done."""
+        with self.writing("backup") as pointer:
+            parts = []
+            for number, shard in enumerate(self.shards):
+                folder = DigestedFolder(into.path / f"shard{number}", into.disk, on_bytes=into.on_bytes)
+                folder.path.mkdir()
+                parts.append([shard.kind, vars(Contents.of(shard.backup(folder)))])
+                into.digests |= {f"shard{number}/{name}": digest for name, digest in folder.digests.items()}
+            files = sorted(self.top.digests())
+            for digest in files:
+                into.write(f"files/{digest}", [self.top.file(digest)])
+            document = {
+                "top": self.top.read().document,
+                "shards": parts,
+                "files": files,
+                "journal": [[one.sequence, one.time, one.event] for one in self.top.journal(0)],
+            }
+            into.write(_RECORD, [json.dumps(document).encode()])
+            return pointer
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup where a file says; the top, which says that it is there, comes last.
+
+        Raises:
+            GalleryError: The file names another number of shards, something is there, or the backup is damaged.
+            StoreError: A disk fails.
+        """
+        layout = ShardedLayout(place)
+        document: Any = parsed_json(b"".join(backup.read(_RECORD)))
+        if len(document["shards"]) != len(layout.shards):
+            raise GalleryError(
+                f"'{layout.file}' names {len(layout.shards)} shards.",
+                expected=f"{len(document['shards'])}, as many as the backup has",
+                to_do="correct the file; nothing was restored.",
+            )
+        top = layout.top(disk, TopRecord(secrets.token_hex(16), ()).plain())
+        made = [] if top.folder is None else [top.folder]
+        try:
+            with closing(top):
+                for number, (url, (kind, said)) in enumerate(zip(layout.shards, document["shards"], strict=True)):
+                    start = f"shard{number}/"
+                    digests = {
+                        name.removeprefix(start): one for name, one in backup.digests.items() if name.startswith(start)
+                    }
+                    part = DigestedFolder(backup.path / start, backup.disk, digests, backup.on_bytes)
+                    restore_store(url, kind, part, Contents(**said), disk=disk)
+                    made.append(Path(url.partition(":")[2]))
+                files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
+                entries = [JournalEntry(*entry) for entry in document["journal"]]
+                top.move(document["top"], top.read(), secrets.token_hex(8), Beside(entries, files))
+            with closing(cls.open(place, disk)) as store:
+                contents.compare(store.pointer(), {name: store.upkeep(name).rows for name in contents.rows})
+        except BaseException:
+            for folder in made:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def close(self) -> None:
+        """Let go of the top and the shards."""
+        for shard in self.shards:
+            shard.close()
+        self.top.close()
+
+
+def _new_shard(url: str, disk: Disk) -> Store:
+    """Return a shard without commits: a new one, or one that an interrupted creation left."""
+    try:
+        return open_store(url, create=True, disk=disk)
+    except GalleryError as refusal:
+        with suppress(LimpetError):
+            store = open_store(url, disk=disk)
+            if not store.pointer().sequence:
+                return store
+            store.close()
+        raise refusal
+
+
+def _after(
+    before: TopRecord, commit: Commit, changes: Changes, manifest: Document, touched: Mapping[int, Pointer]
+) -> TopRecord:
+    """Return what the top says after a commit whose parts these shards have applied."""
+    shards = list(before.shards)
+    for number, pointer in touched.items():
+        shards[number] = ShardState(commit, pointer.sequence, pointer.held)
+    created = {one.name: (one.width, one.columns) for one in changes.create}
+    generations = {name: one for name, one in {**before.generations, **created}.items() if name not in changes.drop}
+    wanted: Sequence[Remainder] = before.remainders if changes.remainders is None else changes.remainders
+    remainders = [(name, others) for name, others in wanted if others and {name, *others} <= generations.keys()]
+    return replace(
+        before, shards=shards, commit=commit, manifest=manifest, generations=generations, remainders=remainders
+    )
+
+
+def _undoes(stamped: Stamped) -> set[str]:
+    """Return the digests of what takes the unfinished commit of a top back."""
+    unfinished = TopRecord.read(stamped.document).unfinished
+    return set() if unfinished is None else set(unfinished.shards.values())
+
+
+def _some(rows: Rows, places: Sequence[int]) -> Rows:
+    return Rows(rows.generation, [rows.ids[row] for row in places], rows.vectors[list(places)])
+
+
+def _begun(rows: Iterator[Any]) -> Iterator[Any]:
+    """Read the first of some rows, by which all of them are of this moment."""
+    return chain(list(islice(rows, 1)), rows)
+
+
+def _items(found: Sequence[tuple[Items, int]], record: TopRecord) -> Items:
+    """Return items out of several lists, in the order given."""
+    holding = [part.generations[row] for part, row in found]
+    known = {names: names.intersection(record.generations) for names in set(holding)}
+    return Items(
+        [part.ids[row] for part, row in found],
+        np.array([part.versions[row] for part, row in found], np.int64),
+        [known[names] for names in holding],
+        [part.metadata[row] for part, row in found],
+        record.commit,
+    )
+
+
+def _best(found: Sequence[Hits], k: int) -> Hits:
+    """Return the best of what several shards found, best first; of equal scores the smaller id first."""
+    ids, scores, metadata = [], [], []
+    for query in range(len(found[0].ids)):
+        every = [
+            (-float(score), identifier, known)
+            for hits in found
+            for identifier, score, known in zip(hits.ids[query], hits.scores[query], hits.metadata[query], strict=True)
+        ]
+        best = heapq.nsmallest(k, every, key=lambda hit: hit[:2])
+        ids.append([identifier for _, identifier, _ in best])
+        scores.append(np.array([-score for score, _, _ in best], np.float32))
+        metadata.append([known for _, _, known in best])
+    return Hits(ids, scores, metadata)

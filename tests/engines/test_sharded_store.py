@@ -1,0 +1,425 @@
+"""What only galleries of several stores have: the file that names them, the top, and commits that are taken back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crash.shards import FILE, sharded
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.engines.sharded.store import ShardedStore, shard_of
+from limpet.engines.store import Changes, NewGeneration, Rows, Store, Upsert
+from limpet.engines.stores import open_store
+from limpet.engines.top import REMEMBERED, Beside, LedgerTop, Stamped, Top, sqlite_top
+from limpet.errors import ConfigError, GalleryError, StoreError
+from limpet.galleries import Gallery
+from limpet.galleries.backup import restore
+from limpet.galleries.doctor import doctor
+from limpet.geometry import Hypersphere
+from limpet.support.disk import Disk
+from limpet.testing.stores import commit, state, store_contract
+from limpet.upgrade.vector_sources import CallableVectors
+
+PROMISES = [str(check) for check in store_contract(lambda folder: "")]
+IDS = [f"item {number}" for number in range(30)]
+
+
+def written(ids: list[str], value: float) -> Changes:
+    return Changes(upsert=Upsert(ids, [{}] * len(ids), [Rows("g1", ids, np.full((len(ids), 4), value, np.float32))]))
+
+
+def filled(url: str) -> ShardedStore:
+    store = open_store(url, create=True)
+    assert isinstance(store, ShardedStore)
+    commit(store, Changes(create=[NewGeneration("g1", 4, {})]))
+    commit(store, written(IDS, 1))
+    return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ShardedStore]:
+    with_items = filled(sharded(tmp_path / "gallery"))
+    yield with_items
+    with_items.close()
+
+
+def seen(store: Store) -> dict[str, Any]:
+    return state(store, {"g1": 4})
+
+
+# The file
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    ("[]", "no list of shards"),
+    ("{", "no list of shards"),
+    ('{"format_version": 2, "top": "top", "shards": ["memory:a"]}', "format_version"),
+    ('{"format_version": 1, "top": "top", "shards": []}', "shards"),
+    ('{"format_version": 1, "top": "top", "shards": ["memory:a"], "more": 1}', "more"),
+    ('{"format_version": 1, "top": "top", "shards": ["memory://"]}', "shards"),
+    ('{"format_version": 1, "top": "top", "shards": ["sharded:other.json"]}', "shards"),
+    ('{"format_version": 1, "top": "top", "shards": ["audited:folder"]}', "shards"),
+    ('{"format_version": 1, "top": "top", "shards": ["postgresql://u@h/d"]}', "shards"),
+    ('{"format_version": 1, "top": "postgresql://u@h/d", "shards": ["memory:a"]}', "is no folder"),
+    ('{"format_version": 1, "top": "top", "shards": ["lance:s3://bucket/a"]}', "is no folder"),
+    ('{"format_version": 1, "top": "top", "shards": [' + ", ".join(['"memory:a"'] * 1025) + "]}", "1024"),
+    ('{"format_version": 1, "top": "top", "shards": ["memory:a", "memory:./a"]}', "twice"),
+    ('{"format_version": 1, "top": "a", "shards": ["memory:a"]}', "twice"),
+    (" " * 2**20 + "{}", "more than"),
+])  # fmt: skip
+def test_a_file_that_names_no_shards_is_refused_before_anything_is_made(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    (tmp_path / FILE).write_text(content)
+    for create in (True, False):
+        with pytest.raises((GalleryError, ConfigError), match=words):
+            open_store(f"sharded:{tmp_path / FILE}", create=create)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(GalleryError, match="There is no file"):
+        open_store(f"sharded:{tmp_path / FILE}")
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(GalleryError, match="a named pipe"):
+        open_store(f"sharded:{tmp_path / FILE}")
+
+
+def test_exactly_one_of_file_and_url_names_the_top(tmp_path: Path) -> None:
+    url = sharded(tmp_path)
+    with pytest.raises(ConfigError, match="names a folder of the top, and the URL a database"):
+        open_store(f"{url}?top=postgresql://127.0.0.1:1/none", create=True)
+    with pytest.raises(ConfigError, match="is no database"):
+        open_store(f"{url}?top=elsewhere", create=True)
+    sharded(tmp_path, top="postgresql://127.0.0.1:1/none")
+    with pytest.raises(ConfigError, match="names no folder of the top, and the URL no database"):
+        open_store(url, create=True)
+
+
+def test_a_shard_stays_where_the_gallery_was_created_with_it(tmp_path: Path, store: ShardedStore) -> None:
+    file = tmp_path / "gallery" / FILE
+    said = json.loads(file.read_text())
+    file.write_text(json.dumps(said | {"shards": said["shards"][:2]}))
+    with pytest.raises(GalleryError, match="names 2 shards, and the gallery was created with 3"):
+        open_store(store.url)
+    file.write_text(json.dumps(said | {"shards": said["shards"][::-1]}))
+    with pytest.raises(GalleryError, match="is not shard 0"):
+        open_store(store.url).pointer()
+    other = filled(sharded(tmp_path / "other"))
+    other.close()
+    file.write_text(json.dumps(said | {"shards": [*said["shards"][:2], "memory:../other/shard2"]}))
+    with pytest.raises(GalleryError, match="is not shard 2"):
+        open_store(store.url).pointer()
+    (tmp_path / "gallery" / "shard2").rename(tmp_path / "elsewhere")
+    file.write_text(json.dumps(said | {"shards": [*said["shards"][:2], f"memory:{tmp_path / 'elsewhere'}"]}))
+    assert open_store(store.url).scan(limit=99).ids == sorted(IDS)
+
+
+def test_a_shard_of_another_time_is_found_out(tmp_path: Path, store: ShardedStore) -> None:
+    store.close()
+    shard = tmp_path / "gallery" / "shard1"
+    shutil.copytree(shard, tmp_path / "before")
+    commit(more := open_store(store.url), written(IDS, 2))
+    more.close()
+    shutil.rmtree(shard)
+    with pytest.raises(GalleryError, match=f"Shard 1 of '{tmp_path}/gallery/{FILE}' cannot be opened"):
+        open_store(store.url)
+    (tmp_path / "before").rename(shard)
+    with pytest.raises(StoreError, match="shard1 do not belong together"):
+        open_store(store.url).pointer()
+
+
+def test_creation_that_was_interrupted_can_be_repeated(tmp_path: Path) -> None:
+    url = sharded(tmp_path)
+    open_store(f"memory:{tmp_path / 'shard0'}", create=True).close()
+    filled(url).close()
+    with pytest.raises(GalleryError, match="There is a gallery"):
+        open_store(url, create=True)
+    commit(taken := open_store(f"memory:{sharded(tmp_path / 'other')[8:-11]}shard1", create=True), Changes())
+    taken.close()
+    with pytest.raises(GalleryError, match="There is a gallery"):
+        open_store(f"sharded:{tmp_path / 'other' / FILE}", create=True)
+
+
+# Commits that come to no decision
+
+
+class FailingAt(Disk):
+    """Fails at one step, counted from 0, and not again."""
+
+    def __init__(self) -> None:
+        self.left = -1
+
+    def reached(self, point: str) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise OSError(5, "an error of the test", point)
+
+
+def everything(rng: np.random.Generator) -> Changes:
+    new = ["item 3", "item 4", "new 1", "new 2", "new 3"]
+    rows = [Rows("g1", new, np.full((5, 4), 7, np.float32)), Rows("g2", new, np.full((5, 2), 7, np.float32))]
+    return Changes(
+        create=[NewGeneration("g2", 2, {})],
+        remainders=[("g1", frozenset({"g2"})), ("g2", frozenset({"g1"}))],
+        delete=["item 5", "item 6", "item 7", "nobody"],
+        upsert=Upsert(new, [{}] * 5, rows),
+    )
+
+
+@pytest.mark.parametrize("kind", ["memory", "lance"])
+def test_a_commit_that_was_begun_is_taken_back_by_the_next_reader_or_writer(tmp_path: Path, kind: str) -> None:
+    filled(url := sharded(tmp_path, [kind] * 3)).close()
+    disk, steps, failed = FailingAt(), 0, 0
+    before = seen(other := open_store(url))
+    while True:
+        store = open_store(url, disk=disk)
+        disk.left = steps
+        try:
+            commit(store, everything(np.random.default_rng(0)))
+            break
+        except StoreError:
+            failed += 1
+        disk.left = -1
+        if steps % 2:
+            assert seen(other) == before
+        else:
+            with other.writing("the next one") as pointer:
+                assert pointer.sequence == before["pointer"][0]
+            assert seen(store) == before
+        store.close()
+        steps += 1
+    assert failed > 10 and seen(other)["pointer"][0] == before["pointer"][0] + 1
+    other.close()
+
+
+def test_a_process_that_may_not_write_searches_beside_a_commit_that_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(url := sharded(tmp_path, ["lance"] * 2)).close()
+    disk = FailingAt()
+    store = open_store(url, disk=disk)
+    reader = open_store(url)
+    monkeypatch.setattr(LedgerTop, "move", _refused)
+    at = reader.pointer()
+    monkeypatch.undo()
+    disk.left = 12
+    with pytest.raises(StoreError):
+        commit(store, written(IDS, 3))
+    monkeypatch.setattr(reader, "_recover", _refused)  # as in a folder that is read-only
+    assert isinstance(reader, ShardedStore)
+    assert LedgerTop.read(reader.top).document["unfinished"] is not None  # type: ignore[arg-type]
+    assert reader.pointer().commit == at.commit
+    hits = reader.search(np.ones((1, 4), np.float32), 50, generation="g1", at=reader.pointer())
+    assert sorted(hits.ids[0]) == sorted(IDS) and {*hits.scores[0].tolist()} == {4.0}
+    store.close(), reader.close()
+
+
+def _refused(*values: object) -> None:
+    raise StoreError("read-only")
+
+
+def test_a_writer_whose_lock_was_taken_prepares_no_further_shard(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, other = seen(store), open_store(store.url)
+    really = store._prepare
+
+    def prepared(*values: Any) -> Stamped:
+        stamped = really(*values)
+        (tmp_path / "gallery" / "top" / "writer.lock").unlink()
+        with other.writing("another one"):
+            pass
+        return stamped
+
+    monkeypatch.setattr(store, "_prepare", prepared)
+    with pytest.raises(GalleryError, match="Another writer took over"):
+        commit(store, written(IDS, 2))
+    assert seen(other) == before
+    commit(other, written(IDS[:1], 5))
+    assert other.vectors("g1", IDS[:2])[1].tolist() == [[5.0] * 4, [1.0] * 4]
+    other.close()
+
+
+def test_readers_of_all_rows_wait_for_no_long_commit(store: ShardedStore) -> None:
+    """They read between two commits, or ask for their turn; while one is written they wait, and say so in the end."""
+    other = open_store(store.url)
+    rows = other.scan_rows("g1", batch=4)
+    first = next(rows)
+    commit(store, written(IDS, 2))
+    vectors = [first[2], *(vectors for _, _, vectors in rows)]
+    assert np.concatenate(vectors).tolist() == [[1.0] * 4] * 30, "the rows of one commit, the one that was there"
+    other.close()
+
+
+def test_items_keep_their_shard_and_a_row_commit_writes_to_no_other(store: ShardedStore) -> None:
+    before = [shard.pointer().sequence for shard in store.shards]
+    for number, shard in enumerate(store.shards):
+        assert {shard_of(one, 3) for one in shard.scan(limit=99).ids} == {number}
+    commit(store, written(["item 0"], 2))
+    moved = [shard.pointer().sequence - was for shard, was in zip(store.shards, before, strict=True)]
+    assert moved == [int(shard_of("item 0", 3) == number) for number in range(3)]
+
+
+def test_a_swap_writes_to_no_shard(tmp_path: Path) -> None:
+    rng, space = np.random.default_rng(0), Hypersphere(4)
+    vectors = rng.normal(size=(30, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    with Gallery.create(sharded(tmp_path, ["lance", "memory"]), fingerprint="declared:old", space=space) as gallery:
+        gallery.add(EmbeddingSet(vectors, IDS, "declared:old", space, "document"))
+        gallery.start("declared:new", space)
+        gallery.backfill(CallableVectors(lambda ids: vectors[[IDS.index(one) for one in ids]], "declared:new", space))
+        gallery.link("g2", "g1", force="a test")
+        shards = gallery.store.shards  # type: ignore[attr-defined]
+        before = [shard.pointer().sequence for shard in shards]
+        gallery.swap()
+        gallery.rollback()
+        gallery.swap()
+        assert [shard.pointer().sequence for shard in shards] == before
+        found = gallery.search(vectors[:3], 1, fingerprint="declared:new")
+        assert [hits[0].id for hits in found.hits] == IDS[:3]
+        gallery.finish()
+        assert doctor(gallery).healthy
+
+
+# The top
+
+
+class LosingReplies(Top):
+    """A top of which a test says what becomes of the next moves."""
+
+    def __init__(self, top: LedgerTop) -> None:
+        super().__init__(top.url, top.lock)
+        self.top, self.next = top, list[str]()
+        self.before_reply: Callable[[], object] = lambda: None
+
+    def read(self) -> Stamped:
+        return self.top.read()
+
+    def put(self, after: Stamped, beside: Beside) -> bool:
+        what = self.next.pop() if self.next else "right"
+        if what == "error":
+            raise StoreError("An error of the test.")
+        done = self.top.put(after, beside)
+        if what == "lost":
+            self.before_reply()
+            raise StoreError("A reply that the test lost.")
+        return done
+
+    def journal(self, after: int) -> list[Any]:
+        return self.top.journal(after)
+
+    def file(self, digest: str) -> bytes:
+        return self.top.file(digest)
+
+    def digests(self) -> set[str]:
+        return self.top.digests()
+
+    def close(self) -> None:
+        self.top.close()
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[LosingReplies]:
+    made = LosingReplies(sqlite_top(str(tmp_path / "top"), Disk(), {"count": 0}))
+    yield made
+    made.close()
+
+
+def test_a_move_whose_reply_is_lost_is_found_also_below_others(top: LosingReplies) -> None:
+    over = top.read()
+    top.next, top.before_reply = ["lost"], lambda: moved(top, REMEMBERED - 1)
+    assert top.move({"count": 1}, over, "mine").tag == 1
+    assert top.read().tag == REMEMBERED and top.read().document == {"count": REMEMBERED - 1}
+
+
+def moved(top: LosingReplies, times: int) -> None:
+    for number in range(times):
+        top.top.move({"count": number + 1}, top.read(), f"other {number}")
+
+
+def test_a_move_below_too_many_others_is_of_unknown_fate(top: LosingReplies) -> None:
+    top.next, top.before_reply = ["lost"], lambda: moved(top, REMEMBERED)
+    with pytest.raises(StoreError, match="Nobody can say"):
+        top.move({"count": 1}, top.read(), "mine")
+
+
+def test_a_move_that_failed_is_not_there(top: LosingReplies) -> None:
+    top.next = ["error"]
+    with pytest.raises(StoreError, match="An error of the test"):
+        top.move({"count": 1}, top.read(), "mine")
+    assert top.read() == Stamped({"count": 0}, 0)
+
+
+def test_a_move_over_what_has_moved_is_refused(top: LosingReplies) -> None:
+    over = top.read()
+    top.move({"count": 1}, over, "first")
+    with pytest.raises(GalleryError, match="another writer was faster"):
+        top.move({"count": 1}, over, "second")
+    assert top.read().commits == ("first",)
+
+
+# Copies and commands
+
+
+def test_a_backup_is_restored_with_its_journal_files_order_and_traffic(tmp_path: Path, store: ShardedStore) -> None:
+    store.set_queue("g1", ["item 2", "item 1"])
+    store.add_traffic({"item 2": 5})
+    before = seen(store)
+    with Gallery(store) as gallery:
+        gallery.backup(tmp_path / "backup")
+    url = sharded(tmp_path / "restored")
+    restore(tmp_path / "backup", url)
+    copy = open_store(url)
+    assert seen(copy) == before
+    assert (copy.queue("g1"), copy.traffic()) == (["item 2", "item 1"], {"item 2": 5})
+    commit(copy, written(IDS, 9))
+    copy.close()
+    with pytest.raises(GalleryError, match="names 2 shards"):
+        restore(tmp_path / "backup", sharded(tmp_path / "two", ["memory"] * 2))
+    assert [path.name for path in (tmp_path / "two").iterdir()] == [FILE]
+    open_store(f"memory:{tmp_path / 'taken' / 'shard2'}", create=True).close()
+    with pytest.raises(GalleryError, match="There is a gallery"):
+        restore(tmp_path / "backup", sharded(tmp_path / "taken"))
+    assert sorted(path.name for path in (tmp_path / "taken").iterdir()) == ["shard2", FILE]
+
+
+def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("old", "new"):
+        np.savez(tmp_path / f"{name}.npz", ids=IDS, vectors=rng.normal(size=(30, 8)).astype(np.float32))
+    url, old, new = sharded(tmp_path / "gallery"), str(tmp_path / "old.npz"), str(tmp_path / "new.npz")
+
+    def run(*words: str) -> Any:
+        assert main([*words, "--json"]) == 0, capsys.readouterr()
+        return json.loads(capsys.readouterr().out)
+
+    run("gallery", "create", url, "--embeddings", old, "--name", "old")
+    run("upgrade", "start", url, "--model", new, "--name", "new")
+    run("upgrade", "backfill", url, "--model", new, "--name", "new")
+    run("upgrade", "index", url)
+    assert run("upgrade", "verify", url)["passed"]
+    run("upgrade", "swap", url)
+    run("upgrade", "rollback", url)
+    run("upgrade", "swap", url)
+    assert run("gallery", "doctor", url)["healthy"]
+    run("upgrade", "finish", url)
+    run("gallery", "gc", url)
+    found = run("gallery", "status", url)
+    assert (found["kind"], found["items"]) == ("sharded", 30)
+    run("gallery", "export", url, "--out", str(tmp_path / "exported.parquet"))
+    run("gallery", "delete", url, "--ids", *IDS[:3])
+    assert run("gallery", "status", url)["items"] == 27
+
+
+@pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
+def test_a_top_in_postgresql_keeps_the_promises_of_stores(postgres_url: str, position: int) -> None:
+    store_contract(lambda folder: sharded(folder / "gallery", top=postgres_url))[position]()

@@ -1,0 +1,102 @@
+"""What befalls the top of shards: replies that are lost, places that fail; and bugs that a trial of it has to catch."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from limpet.engines.top import Beside, LedgerTop, Stamped, Top
+from limpet.errors import GalleryError, StoreError
+
+STALE = 0.2  # seconds for which a document that was read is believed
+
+
+def lose_replies(share: float, errors: float = 0.0, wait: float = 0.0) -> None:
+    """Let moves of this process fail: some before they are made, some afterwards, when the reply is lost.
+
+    Args:
+        share: Of moves whose reply is lost.
+        errors: Of moves and readings that fail, and do nothing.
+        wait: Seconds at most until a lost reply is noticed; others may move the top meanwhile.
+    """
+    put, read, chance = LedgerTop.put, LedgerTop.read, random.Random(os.getpid())
+
+    def faulty_put(self: LedgerTop, after: Stamped, beside: Beside) -> bool:
+        drawn = chance.random()
+        if drawn < errors:
+            raise StoreError("An error of the trial: nothing was done.")
+        done = put(self, after, beside)
+        if drawn < errors + share:
+            time.sleep(chance.uniform(0.0, wait))
+            raise StoreError("A reply that the trial lost.")
+        return done
+
+    def faulty_read(self: LedgerTop) -> Stamped:
+        if chance.random() < errors:
+            raise StoreError("An error of the trial: nothing was read.")
+        return read(self)
+
+    LedgerTop.put, LedgerTop.read = faulty_put, faulty_read  # type: ignore[method-assign]
+
+
+def blind_retry(store: Any = None) -> None:
+    """A writer whose reply was lost writes again, over whatever is there."""
+
+    def wrong(self: Top, document: Any, over: Stamped, commit: str, beside: Beside | None = None) -> Stamped:
+        after = Stamped(document, over.tag + 1, (*over.commits, commit))
+        try:
+            if self.put(after, beside or Beside()):
+                return after
+        except StoreError:
+            after = Stamped(document, self.read().tag + 1, after.commits)
+            if self.put(after, beside or Beside()):
+                return after
+        raise GalleryError("The top has moved.", to_do="try again.")
+
+    Top.move = wrong  # type: ignore[method-assign]
+
+
+def unconditional_put(store: Any = None) -> None:
+    """A move replaces whatever is there."""
+    put = LedgerTop.put
+
+    def wrong(self: LedgerTop, after: Stamped, beside: Beside) -> bool:
+        [(tag,)] = self.database.execute("SELECT tag FROM top WHERE one = 1")
+        return put(self, Stamped(after.document, int(tag) + 1, after.commits), beside)
+
+    LedgerTop.put = wrong  # type: ignore[method-assign]
+
+
+def stale_read(store: Any = None) -> None:
+    """A process that has read the top believes it for a while, whatever others write."""
+    read = LedgerTop.read
+
+    def wrong(self: LedgerTop) -> Stamped:
+        when, known = getattr(self, "_believed", (0.0, None))
+        if known is None or time.monotonic() - when > STALE:
+            when, known = self._believed = time.monotonic(), read(self)  # type: ignore[attr-defined]
+        return known
+
+    LedgerTop.read = wrong  # type: ignore[method-assign]
+
+
+def last_move_alone(store: Any = None) -> None:
+    """A writer whose reply was lost looks at the last move alone, which may be another one's on top of its own."""
+    read = LedgerTop.read
+
+    def wrong(self: LedgerTop) -> Stamped:
+        found = read(self)
+        return Stamped(found.document, found.tag, found.commits[-1:])
+
+    LedgerTop.read = wrong  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "unconditional put": unconditional_put,
+    "blind retry": blind_retry,
+    "stale read": stale_read,
+    "last move alone": last_move_alone,
+}
