@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from crash import check, world
+from crash.disk import TrialDisk
 from crash.log import TrialLog, lines_of
 from crash.places import Place
 from crash.processes import finished, forked, violation_of
@@ -88,10 +89,11 @@ def write_in_turn(driver: Driver, seed: int) -> None:
 def search_all_the_time(place: Place, life: int, seed: int) -> None:
     """Search, and write down every reply."""
     chance, log, gallery = random.Random(seed), TrialLog(place.folder / "reader" / "replies"), None
+    disk = TrialDisk(TrialLog(place.log), kept=place.kept)  # one of shards takes back what a writer left that died
     while True:
         known = place.log.stat().st_size
         try:
-            gallery = gallery or Gallery.open(place.url)
+            gallery = gallery or Gallery.open(place.url, disk=disk)
         except LimpetError as error:
             log.write("unopened", life, known, f"{type(error).__name__}: {error}")
             time.sleep(WAIT)

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from crash import tops
 from crash.script import BATCH
+from crash.shards import SHARDS
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.ledger_store import LedgerStore
 from limpet.engines.sqlite import WriterLock
@@ -28,6 +30,7 @@ from limpet.errors import GalleryError, StoreError
 Commit = Callable[..., Any]
 STALE = 0.2  # seconds for which a pointer is believed
 AGE = 0.02  # seconds after which a lock is stolen
+REPLIES = 0.05  # share of the moves of a top whose reply is lost, in every trial of shards
 
 
 def plant(name: str | None, kind: str) -> None:
@@ -37,6 +40,8 @@ def plant(name: str | None, kind: str) -> None:
         name: Name in `BUGS`; None for none.
         kind: Of the store.
     """
+    if kind == "sharded":
+        tops.lose_replies(REPLIES)
     if name is not None:
         BUGS[name].plant(_store(kind))
 
@@ -46,7 +51,7 @@ def _store(kind: str) -> Any:
 
     module, name = {
         "memory": ("memory", "MemoryStore"), "lance": ("lance", "LanceStore"),
-        "pgvector": ("postgres", "PgvectorStore"),
+        "pgvector": ("postgres", "PgvectorStore"), "sharded": ("sharded", "ShardedStore"),
     }[kind]  # fmt: skip
     return getattr(import_module(f"limpet.engines.{module}.store"), name)
 
@@ -363,6 +368,52 @@ def connection_stays_read_only(store: Any) -> None:
     sqlite.SqliteDatabase._open = wrong  # type: ignore[method-assign]
 
 
+def shard_missing_from_the_census(store: Any) -> None:
+    """The top counts the items of all shards but the last."""
+    from limpet.engines.sharded.record import TopRecord
+
+    pointer = TopRecord.pointer.fget
+
+    def wrong(self: TopRecord) -> Any:
+        return pointer(replace(self, shards=self.shards[:-1]))  # type: ignore[misc]
+
+    TopRecord.pointer = property(wrong)  # type: ignore[assignment,method-assign]
+
+
+def remainder_dropped_before_the_top(store: Any) -> None:
+    """One shard forgets what searches could ask for before the top does."""
+    commit: Commit = store.commit
+
+    def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
+        if changes.remainders is not None and not changes.create:
+            shard = self.shards[SHARDS.index("lance")]
+            with shard.writing("too soon") as pointer:
+                left = [pair for pair in changes.remainders if not {pair[0], *pair[1]} & set(changes.drop)]
+                shard.commit(Changes(remainders=left), pointer.manifest, {"kind": "too soon"})
+            self._disk_of_trial.reached("bug.forgot")
+        return commit(self, changes, manifest, event)
+
+    store.commit = wrong
+    _remember_disk(store)
+
+
+def no_way_back(store: Any) -> None:
+    """Shards are written to without a note of what takes it back."""
+    store._prepare = lambda self, stamped, *rest: stamped
+
+
+def half_taken_back(store: Any) -> None:
+    """Of an interrupted commit, only the first shard loses what it has of it."""
+    from limpet.engines.sharded import store as sharded_store
+
+    undoing = sharded_store.undoing
+
+    def wrong(shard: Any, *values: Any) -> Any:
+        return undoing(shard, *values) if shard.url.endswith("shard0") else Changes()
+
+    sharded_store.undoing = wrong
+
+
 def _remember_disk(store: Any) -> None:
     """Let the store know the disk of the trial, whatever it calls it itself."""
     start = store.__init__
@@ -398,18 +449,20 @@ class Bug:
 
 
 FILES = ("memory", "lance")
+OF_FILES = (*FILES, "sharded")
+EVERY = ("memory", "lance", "pgvector", "sharded")
 BUGS = {
     "stamp before write": Bug(stamp_before_write, "bug.stamped", "backfill", power=None),
     "pointer before data": Bug(pointer_before_data, "bug.moved"),
-    "journal not synced": Bug(journal_not_synced),
-    "deleted id resurrected": Bug(deleted_id_resurrected, kind="backfill"),
-    "row encoded twice": Bug(row_encoded_twice, kind="backfill"),
+    "journal not synced": Bug(journal_not_synced, stores=EVERY),
+    "deleted id resurrected": Bug(deleted_id_resurrected, kind="backfill", stores=EVERY),
+    "row encoded twice": Bug(row_encoded_twice, kind="backfill", stores=EVERY),
     "rollback drops a later write": Bug(rollback_drops_later_writes, kind="rollback"),
-    "fill ignores versions": Bug(fill_ignores_versions, kind="backfill"),
-    "pointer stale elsewhere": Bug(pointer_stale_elsewhere, stores=FILES),
-    "lock stolen by age": Bug(lock_stolen_by_age, kind="backfill", stores=FILES, power="kept"),
-    "lock kept by a child": Bug(lock_kept_by_a_child, stores=FILES, power="kept", rest=1),
-    "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=FILES, power="kept", rest=0),
+    "fill ignores versions": Bug(fill_ignores_versions, kind="backfill", stores=EVERY),
+    "pointer stale elsewhere": Bug(pointer_stale_elsewhere, stores=OF_FILES),
+    "lock stolen by age": Bug(lock_stolen_by_age, kind="backfill", stores=OF_FILES, power="kept"),
+    "lock kept by a child": Bug(lock_kept_by_a_child, stores=OF_FILES, power="kept", rest=1),
+    "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=OF_FILES, power="kept", rest=0),
     "finish removes rows first": Bug(
         finish_removes_rows_first, "bug.removed", "finish", stores=("memory", "pgvector"), power=None
     ),
@@ -419,6 +472,14 @@ BUGS = {
     "folders not synced": Bug(folders_not_synced, stores=("lance",)),
     "journal in memory": Bug(journal_in_memory, "", stores=FILES, only="kill at 'write gallery.db'"),
     "connection stays read-only": Bug(connection_stays_read_only, "", stores=FILES, only="at 'open gallery.db'"),
+    "blind retry of the top": Bug(tops.blind_retry, stores=("sharded",)),
+    "stale top": Bug(tops.stale_read, stores=("sharded",)),
+    "shard missing from the census": Bug(shard_missing_from_the_census, stores=("sharded",)),
+    "remainder dropped before the top": Bug(
+        remainder_dropped_before_the_top, "bug.forgot", "finish", stores=("sharded",), power=None
+    ),
+    "no way back": Bug(no_way_back, "sharded.apply", stores=("sharded",), power=None),
+    "half taken back": Bug(half_taken_back, "sharded.decide", stores=("sharded",), power=None),
     "nothing is read back": Bug(reads_nothing_back, "", stores=("lance",), only="at 'write g1-*.lance/_deletions"),
 }
 

@@ -264,6 +264,9 @@ def _check_nothing_left(gallery: Gallery, twin: Twin) -> None:
 
 def _stored_generations(store: Any) -> list[str]:
     """Return the generations that take room in a store, each as often as it does."""
+    if store.kind == "sharded":
+        several = [_stored_generations(shard) for shard in store.shards]
+        return max(several, key=len)
     if store.kind == "lance":
         folder = Path(store.url.removeprefix("lance:"))
         return sorted(path.name.split("-")[0] for path in folder.glob("*.lance"))

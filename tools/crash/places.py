@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from crash.log import TrialLog, lines_of
-from crash.power import DATABASE, durable_line, keep, lose_power
+from crash.power import durable_line, keep_all, lose_power
 from crash.processes import finished, forked, violation_of
 from crash.server import Server
+from crash.shards import FILE, SHARDS, sharded
 from crash.twin import Violation
 from limpet.errors import GalleryError, LimpetError
 from limpet.galleries import Gallery
@@ -43,7 +44,7 @@ class Place(Protocol):
 
 
 class FolderPlace:
-    """A gallery in a folder, of the store "memory" or "lance".
+    """A gallery in a folder, of the store "memory" or "lance", or "sharded" over both.
 
     Args:
         kind: Of the store.
@@ -57,14 +58,20 @@ class FolderPlace:
         self.kind, self.folder = kind, folder
         self.gallery, self.log = folder / "gallery", folder / "log"
         self.kept: Path | None = folder / "kept" if keeps else None
-        self.url = f"{kind}:{self.gallery}"
+        self.url = self._url(self.gallery)
         self._moves = 0
+
+    def _url(self, gallery: Path) -> str:
+        return f"sharded:{gallery / FILE}" if self.kind == "sharded" else f"{self.kind}:{gallery}"
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another place, all of it durable, or from nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.kept or self.folder).mkdir(parents=True)
         if template is None:
+            if self.kind == "sharded":
+                sharded(self.gallery, SHARDS)
+                self._note()
             return
         assert isinstance(template, FolderPlace)
         shutil.copytree(template.gallery, self.gallery)
@@ -74,7 +81,7 @@ class FolderPlace:
     def _note(self) -> None:
         """Take everything for durable as it is."""
         if self.kept is not None:
-            keep(self.gallery / DATABASE, self.kept)
+            keep_all(self.gallery, self.kept)
             TrialLog(self.log).write(*durable_line(self.gallery))
 
     def lose(self, how: str, seed: int) -> list[str]:
@@ -95,10 +102,13 @@ class FolderPlace:
             self.gallery.rename(target)
         elif how == "copied":
             shutil.copytree(self.gallery, target)
-        elif not _restored(self.url, f"{self.kind}:{target}", self.folder):
-            return False
+        else:
+            if self.kind == "sharded":
+                sharded(target, SHARDS)
+            if not _restored(self.url, self._url(target), self.folder):
+                return False
         shutil.rmtree(self.gallery, ignore_errors=True)
-        self.gallery, self.url = target, f"{self.kind}:{target}"
+        self.gallery, self.url = target, self._url(target)
         self._note()
         return True
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from crash.log import Line
+from crash.shards import FILE
 
 DATABASE = "gallery.db"
 
@@ -42,7 +43,7 @@ def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int)
     lost = []
     for name in files_of(folder):
         path = folder / name
-        if name.startswith(DATABASE) or name == "writer.lock" or not path.exists():
+        if Path(name).name.startswith((DATABASE, "writer.lock")) or not path.exists():
             continue
         if how == "mixed" and chance.random() < 0.5:
             continue
@@ -54,10 +55,28 @@ def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int)
             if length < path.stat().st_size:
                 lost.append(f"{name} from {length} on")
                 os.truncate(path, length)
-    if how == "lost" or chance.random() < 0.5:
-        _restore(folder, kept)
-        lost.append(DATABASE)
+    for database in databases_of(folder) or [folder / DATABASE]:
+        if how == "lost" or chance.random() < 0.5:
+            _restore(database, _copies(database, kept))
+            lost.append(str(database.relative_to(folder)))
     return lost
+
+
+def databases_of(folder: Path) -> list[Path]:
+    """Return the databases of a gallery: one, or those of its top and its shards."""
+    return sorted(folder.rglob(DATABASE))
+
+
+def keep_all(folder: Path, kept: Path) -> None:
+    """Keep a copy of every database of a gallery, see `keep`."""
+    for database in databases_of(folder):
+        keep(database, kept)
+
+
+def _copies(database: Path, kept: Path) -> Path:
+    """Return where copies of a database are kept: those of a gallery of several have a folder each."""
+    several = (database.parent.parent / FILE).exists()
+    return kept / database.parent.name if several else kept
 
 
 def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str, int], int]]:
@@ -79,6 +98,7 @@ def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str,
 
 def keep(database: Path, kept: Path) -> None:
     """Keep a copy of the database and its write-ahead log, as a whole: under a name that it gets when complete."""
+    kept = _copies(database, kept)
     new = kept / "new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -108,11 +128,11 @@ def durable_line(folder: Path) -> Line:
     return ["durable", [[name, about.st_ino, about.st_size] for name, about in found]]
 
 
-def _restore(folder: Path, kept: Path) -> None:
-    """Bring the database back to the newest whole copy."""
-    copies = sorted((found for found in kept.iterdir() if found.name.isdigit()), key=lambda one: int(one.name))
+def _restore(database: Path, kept: Path) -> None:
+    """Bring a database back to the newest whole copy."""
+    copies = sorted((found for found in kept.glob("*") if found.name.isdigit()), key=lambda one: int(one.name))
     for suffix in ("", "-wal", "-shm"):
-        (folder / (DATABASE + suffix)).unlink(missing_ok=True)
+        database.with_name(DATABASE + suffix).unlink(missing_ok=True)
     if copies:
         for file in copies[-1].iterdir():
-            shutil.copyfile(file, folder / file.name)
+            shutil.copyfile(file, database.with_name(file.name))

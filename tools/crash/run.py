@@ -21,7 +21,7 @@ from crash.server import Server
 from crash.trials import Outcome, Plan, make_template, run_trial
 
 TEMPLATES = 10
-STORES = ("memory", "lance", "pgvector")
+STORES = ("memory", "lance", "pgvector", "sharded")
 HITS = 20  # at least, of every point
 BUG_TRIALS = 60  # at most, until a planted bug is caught
 _ground: Ground

@@ -8,13 +8,13 @@ import random
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from crash import world
 from crash.disk import TrialDisk
 from crash.log import TrialLog, unlimited
-from crash.power import DATABASE, keep
+from crash.power import keep_all
+from crash.shards import folder_of
 from crash.twin import Op, Twin, Violation
 from limpet.adapters.storage import save_adapter
 from limpet.embeddings import EmbeddingSet
@@ -121,7 +121,7 @@ class Driver:
             self.catch_up()
             if self.twin.doing:  # of one that was killed
                 if self.disk.kept is not None:  # what can be seen is durable
-                    keep(Path(self.url.partition(":")[2]) / DATABASE, self.disk.kept)
+                    keep_all(folder_of(self.url), self.disk.kept)
                 self.tell("died", self.sequence())
             yield
 
@@ -164,7 +164,7 @@ class Driver:
         if self.twin.sequence == 0:
             found = 0
             try:
-                with Gallery.open(self.url) as gallery:
+                with Gallery.open(self.url, disk=TrialDisk(self.log, kept=self.disk.kept)) as gallery:
                     found = gallery.store.pointer().sequence
             except LimpetError:
                 pass

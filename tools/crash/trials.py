@@ -31,7 +31,12 @@ AGAIN = 0.2  # how often the process that reopens is killed, too
 MOVED = 0.4  # how often a gallery is moved between two processes
 AFTERWARDS = 0.03  # seconds, at most, in which the second writer goes on alone
 DAY = 86_400
-SPANS = {"memory": 0.3, "lance": 1.5, "pgvector": 0.8}  # seconds within which a kill at a random time comes
+SPANS = {
+    "memory": 0.3,
+    "lance": 1.5,
+    "pgvector": 0.8,
+    "sharded": 2.0,
+}  # seconds within which a kill at a random time comes
 
 
 @dataclass(frozen=True)
