@@ -205,34 +205,41 @@ def ranked_by(workers: int, folder: Path, some: int) -> dict[str, Any]:
     }
 
 
-def measure_workers(items: int, some: int, workers: int, repeats: int, seed: int) -> list[dict[str, Any]]:
-    """Alternate between one process and several; every run is a process of its own."""
+def write_sets(folder: Path, items: int, seed: int) -> None:
+    """Write queries and gallery as `limpet embed` would."""
     from limpet.embeddings import storage
-    from limpet.embeddings.room import spool_folder
 
-    with tempfile.TemporaryDirectory(dir=spool_folder()) as place:
-        folder = Path(place)
-        write_data(folder, items, NOISE["easy"], seed)
-        for side, built in zip(("query", "gallery"), embedding_sets(*read_data(folder, None)), strict=True):
-            storage.save(built, folder / f"{side}.safetensors")
-        del built
-        (folder / "gallery.npy").unlink()
-        runs = []
-        for _ in range(repeats):
-            for count in (1, workers):
-                command = [sys.executable, __file__, "--ranked-by", str(count), "--data", place, "--some", str(some)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                runs.append(json.loads(done.stdout.splitlines()[-1]))
-                print(runs[-1], flush=True)
+    folder.mkdir(exist_ok=True)
+    write_data(folder, items, NOISE["easy"], seed)
+    for side, built in zip(("query", "gallery"), embedding_sets(*read_data(folder, None)), strict=True):
+        storage.save(built, folder / f"{side}.safetensors")
+    for path in folder.glob("*.npy"):
+        path.unlink()
+
+
+def measure_workers(folder: Path, some: int, workers: int, repeats: int) -> list[dict[str, Any]]:
+    """Alternate between one process and several; every run is a process of its own."""
+    runs = []
+    for _ in range(repeats):
+        for count in (1, workers):
+            command = [sys.executable, __file__, "--ranked-by", str(count), "--data", str(folder), "--some", str(some)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            runs.append(json.loads(done.stdout.splitlines()[-1]))
+            print(runs[-1], flush=True)
     return runs
 
 
 def write_workers(options: argparse.Namespace) -> None:
+    from limpet.embeddings.room import spool_folder
     from machine import describe
 
     lines, found = [describe(), ""], {}
     for items in options.items:
-        runs = found[items] = measure_workers(items, options.some, options.workers, options.repeats, options.seed)
+        with tempfile.TemporaryDirectory(dir=spool_folder()) as place:
+            folder = options.data or Path(place)
+            if not (folder / "gallery.safetensors").exists():
+                write_sets(folder, items, options.seed)
+            runs = found[items] = measure_workers(folder, options.some, options.workers, options.repeats)
         alone, apart = ([run for run in runs if run["workers"] == count] for count in (1, options.workers))
         best = [min(run["processor_seconds"] for run in some) for some in (alone, apart)]
         lines += [
@@ -364,7 +371,8 @@ def main() -> None:
     parser.add_argument("--name", default="evaluation_scale", help="of the files of results")
     parser.add_argument("--workers", type=int, help="compare one process with so many")
     parser.add_argument("--some", type=int, help="queries to rank with --workers")
-    for hidden, kind in (("contender", str), ("data", Path), ("ranked-by", int)):
+    parser.add_argument("--data", type=Path, help="folder that keeps the vectors of --workers, for another run")
+    for hidden, kind in (("contender", str), ("ranked-by", int)):
         parser.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ranked_by:

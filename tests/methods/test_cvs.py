@@ -128,19 +128,6 @@ def test_dark_knowledge_matches_classes_by_name(world, make_step) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_negatives_of_cvs_are_those_of_all_processes(first, predecessor, make_step) -> None:
-    rng = np.random.default_rng(0)
-    new, old, others = (normalise(torch.tensor(rng.normal(size=(6, DIM)))) for _ in range(3))
-    labels, head = torch.tensor([0, 0, 1, 2, 2, 3]), first.grown().head.double()
-    method = METHODS["cvs"](data_weight=0.0, model_weight=1.0, margin=1.0)
-    method.prepare(predecessor, nn.Identity(), head, SPACE)
-    step = make_step(new, labels, head, old, gather=lambda rows: torch.cat([rows, others if rows.ndim > 1 else labels]))
-    keys = torch.cat([old, others]), torch.cat([labels, labels])
-    found = method(step)["model_coherence"]
-    torch.testing.assert_close(found, model_coherence(new, old, labels, margin=1.0, others=keys))
-    assert found != model_coherence(new, old, labels, margin=1.0)
-
-
 def test_without_a_class_of_the_gallery_nothing_is_replayed(first, predecessor, make_step) -> None:
     method = METHODS["cvs"](model_weight=0.0)
     method.prepare(predecessor, nn.Identity(), first.head, SPACE)

@@ -8,7 +8,6 @@ import torch
 from torch import tensor
 
 from limpet.errors import ConfigError
-from limpet.geometry.hypersphere import normalise
 from limpet.methods import METHODS
 from limpet.methods.hot_refresh import HotRefresh
 
@@ -40,37 +39,6 @@ def test_the_task_loss_is_the_heads(world, make_step) -> None:
     new = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     step = make_step(new, torch.arange(6), world.head, new.flip(0))
     assert HotRefresh()(step)["task"] == world.head.loss(step.new, step.labels)
-
-
-@pytest.mark.parametrize("form", ["contrast", "triplet"])
-@pytest.mark.parametrize("negatives", [0, 2])
-def test_negatives_of_all_processes(make_step, plain_head, form: str, negatives: int) -> None:
-    """Two processes find together what one finds in the whole batch."""
-    generator = torch.Generator().manual_seed(0)
-    new, old = (normalise(torch.randn(8, 5, generator=generator, dtype=torch.float64)) for _ in range(2))
-    labels, head = torch.tensor([0, 1, 2, 0, 1, 2, 3, 3]), plain_head(torch.ones(4, 5).double())
-    method = HotRefresh(form=form, negatives=negatives, temperature=0.2)
-    whole = method(make_step(new, labels, head, old))["contrast"]
-    halves = []
-    for rows in (slice(0, 4), slice(4, 8)):
-
-        def gather(part: torch.Tensor, rows: slice = rows) -> torch.Tensor:
-            everything = (values for values in (new, old, labels) if values.shape[1:] == part.shape[1:])
-            return next(values for values in everything if torch.allclose(values[rows], part))
-
-        halves.append(method(make_step(new[rows], labels[rows], head, old[rows], gather=gather))["contrast"])
-    torch.testing.assert_close(sum(halves) / 2, whole)
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_new_negatives_carry_a_gradient_in_one_process_alone(make_step, plain_head, processes: int) -> None:
-    z, old, labels = torch.eye(5)[:2].clone().requires_grad_(), torch.eye(5)[3:], torch.tensor([0, 1])
-    head = plain_head(torch.ones(2, 5))
-    step = make_step(z, labels, head, old, gather=lambda rows: torch.cat([rows.detach()] * processes))
-    new_block = HotRefresh(negatives=1).negative_blocks(step)[1]
-    gradient = torch.autograd.grad(new_block.sum(), z)[0]
-    sides = 2 if processes == 1 else 1  # each row is anchor and negative, or anchor alone
-    torch.testing.assert_close(gradient[:, :2], sides * torch.eye(2).flip(0))
 
 
 def test_without_new_negatives_there_is_one_block(make_step, plain_head) -> None:

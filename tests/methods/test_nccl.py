@@ -131,20 +131,6 @@ def test_the_queue_forgets_the_oldest_first(prepared, step_of, world) -> None:
     assert method.position.item() == (3 + 3 + 3 + 7) % 7
 
 
-def test_the_batches_of_all_processes_are_kept(prepared, step_of) -> None:
-    together, apart = prepared(queue_size=20), prepared(queue_size=20)
-    together(step_of([0, 8, 16, 24]))
-    halves = [step_of(rows) for rows in ([0, 8], [16, 24])]
-    seen: list[list[torch.Tensor]] = [[], []]
-    for half, record in zip(halves, seen, strict=True):  # what each process would send
-        step = step_of(half.index, gather=lambda rows, record=record: (record.append(rows), rows)[1])
-        prepared()(step)
-    parts = iter([torch.cat(pair) for pair in zip(*seen, strict=True)])
-    apart(step_of([0, 8], gather=lambda rows: next(parts)))
-    for name in ("queue_points", "queue_labels", "queue_logits", "position"):
-        torch.testing.assert_close(getattr(apart, name), getattr(together, name))
-
-
 def scores_by_name(old: OldModel, head: Head, step: Any, rows: np.ndarray, kept: int | None) -> torch.Tensor:
     """Inner products over the shared classes, the old scores cut to the k largest: one pair at a time."""
     found = torch.zeros(len(step.labels), len(rows), dtype=torch.float64)

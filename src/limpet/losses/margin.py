@@ -36,7 +36,7 @@ def arcface_logits(cosines: Tensor, labels: Tensor, *, scale: float, margin: flo
 
     Args:
         cosines: Cosines (B, C) of embeddings to class directions.
-        labels: Target class of every row, int64 (B,).
+        labels: Target class of every row, int64 (B,); -1 where it is none of these.
         scale: s > 0, multiplies all logits.
         margin: m in radians, added to the target's angle.
         guard: For targets beyond π − m, where cos(θ + m) rises again, use cos θ − m·sin m (insightface).
@@ -48,6 +48,8 @@ def arcface_logits(cosines: Tensor, labels: Tensor, *, scale: float, margin: flo
     >>> [round(value, 2) for value in logits[0].tolist()]  # 10 cos(60 degrees), up to the guard of the square root
     [5.0, 0.0]
     """
-    target = with_margin(cosines.gather(1, labels[:, None]), margin, guard)
+    columns = labels.clamp_min(0)[:, None]
+    own = cosines.gather(1, columns)
+    target = torch.where(labels[:, None] >= 0, with_margin(own, margin, guard), own)
     logits = scale * cosines
-    return logits.scatter_(1, labels[:, None], scale * target)
+    return logits.scatter_(1, columns, scale * target)

@@ -17,6 +17,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.geometry import SPACES, Space
 from limpet.losses.influence import mean_cross_entropy
+from limpet.losses.sharded_softmax import ClassShard
 from limpet.support.ranges import checked
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Head(nn.Module, ABC):
     weight: Tensor
     scale: float = 1.0
     normalised: bool = False
+    shard: ClassShard | None = None
+    """Which classes its rows are of, where classes are divided among processes."""
 
     @abstractmethod
     def logits(self, view: View) -> Tensor:
@@ -84,6 +87,12 @@ class Head(nn.Module, ABC):
     def loss(self, view: View, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of the logits, a scalar."""
         return mean_cross_entropy(self.logits(view), labels)
+
+    def divide(self, rank: int, processes: int) -> None:
+        """Keep the rows of the classes of one process alone, in a classifier that can, and is asked to."""
+
+    def reunite(self) -> None:
+        """Bring the rows of all classes together again, in all processes."""
 
 
 class PrototypeClassifier(Head):
@@ -123,6 +132,34 @@ class NoClassifier(Head):
     def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
         """Refuse: there is none."""
         raise _no_classifier("weights")
+
+
+class LossAlone(Head):
+    """What methods see of a classifier whose classes are divided: its loss, and neither its rows nor its scores."""
+
+    spaces = EVERY_SPACE
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self._head = (head,)  # in a tuple, so that its rows are not those of this module
+        self.scale, self.normalised = head.scale, head.normalised
+
+    def logits(self, view: View) -> Tensor:
+        """Refuse: no process has them.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise _divided("scores")
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return the loss of the classifier, a scalar."""
+        return self._head[0].loss(view, labels)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
+        """Refuse: no process has all rows."""
+        raise _divided("weights")
 
 
 class NarrowHead(Head):
@@ -178,13 +215,23 @@ def _no_classifier(wanted: str) -> ConfigError:
     )
 
 
+def _divided(wanted: str) -> ConfigError:
+    return ConfigError(
+        f"The method reads {wanted} of the classifier in training, whose classes are divided among processes.",
+        expected="a method that reads its loss alone, such as p2s or independent",
+        to_do="choose another method, or do not divide the classes.",
+    )
+
+
 Read = Literal["head", "old", "old_embeddings", "index", "replayed", "epoch", "progress", "new_embeddings"]
 """What a method may need of those who build steps by hand; see `CompatibilityMethod.reads`."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """All that a method may know about one batch.
+    """All that a method may know about one batch: with several processes, the batches of all, one after another.
+
+    Every process computes the whole loss, with the same draws; only the gradient of its own rows goes on from it.
 
     Args:
         new: The view of the model in training; gradients flow through it.
@@ -197,9 +244,8 @@ class Step:
         progress: Share of all steps done, 0 at the first step, below 1 at the last.
         epoch: Number of this epoch, from 0.
         epochs: How many epochs there are.
-        generator: CPU generator, the only randomness a method may use; seeded anew by the place in the run and the
-            process, so that a resumed run draws alike.
-        gather: Returns detached rows of all processes (of equal batch size); the identity on one process.
+        generator: CPU generator, the only randomness a method may use; seeded anew by the place in the run, so that a
+            resumed run and all processes draw alike.
     """
 
     new: View
@@ -213,7 +259,6 @@ class Step:
     epoch: int
     epochs: int
     generator: torch.Generator
-    gather: Callable[[Tensor], Tensor] = lambda rows: rows.detach()
 
     @property
     def predecessor(self) -> View:
@@ -399,6 +444,7 @@ class CompatibilityMethod(nn.Module):
         """Return the inputs that the model in training sees instead of those of the batch, such as mixed ones.
 
         Runs before `forward` of the same step, with the generator of that step. A predecessor sees the batch as it is.
+        With several processes, a method that overrides it is given the inputs of all of them.
         """
         return batch.inputs
 

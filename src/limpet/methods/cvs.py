@@ -48,12 +48,12 @@ class CVS(CompatibilityMethod):
         D = \frac{1}{|S|} \sum_{i \in S} \lVert z_i - e_{y_i} \rVert^2
 
     Args:
-        coherence: What holds embeddings near the last model's. "model": the paper's triplet, whose negatives are
-            looked for in the batches of all processes. Or what the paper compares it with (Tables C.3 and C.4):
-            "batch_hard", the farthest item of the class and the nearest of another (batches then hold two items of a
-            class, or as many as the recipe's items_per_class says); "dark_knowledge", the old classifier's scores;
-            "absolute", "relative" and "relative_frobenius", distances to and between the last model's embeddings;
-            "angles" and "distances", relational distillation; "dark_rank", the order of neighbours; "none", nothing.
+        coherence: What holds embeddings near the last model's. "model": the paper's triplet. Or what the paper
+            compares it with (Tables C.3 and C.4): "batch_hard", the farthest item of the class and the nearest of
+            another (batches then hold two items of a class, or as many as the recipe's items_per_class says);
+            "dark_knowledge", the old classifier's scores; "absolute", "relative" and "relative_frobenius", distances
+            to and between the last model's embeddings; "angles" and "distances", relational distillation;
+            "dark_rank", the order of neighbours; "none", nothing.
         model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
         data_weight: Factor of the data coherence (β); with 0 the gallery is not looked at.
         margin: Of the triplets "model" and "batch_hard".
@@ -199,9 +199,7 @@ def _points(step: Step) -> tuple[Tensor, Tensor]:
 
 
 def _triplet(method: CVS, step: Step) -> Tensor:
-    new, old = _points(step)
-    others = step.gather(old), step.gather(step.labels)
-    return model_coherence(new, old, step.labels, margin=method.margin, squared=method.squared, others=others)
+    return model_coherence(*_points(step), step.labels, margin=method.margin, squared=method.squared)
 
 
 def _batch_hard(method: CVS, step: Step) -> Tensor:
@@ -364,7 +362,6 @@ def model_coherence(
     *,
     margin: float = 0.1,
     squared: bool = False,
-    others: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Draw every embedding to the last model's of the same item, away from that of another class (CVS, Eq. 5).
 
@@ -378,23 +375,20 @@ def model_coherence(
         labels: Class of every item, int64 (B,).
         margin: At least 0; 0.1 in the paper.
         squared: Whether d is squared; see `frozen_triplet`.
-        others: Old embeddings (G, D) and their classes (G,) that negatives are looked for among, those of all
-            processes for example; those of the batch when left out.
 
     Returns:
         A scalar in [0, 2 + margin], or [0, 4 + margin] when squared; 0, with a gradient of 0, where no anchor has a
-        negative. It holds B × G distances.
+        negative. It holds B × B distances.
 
     >>> z, o = torch.eye(2), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
     >>> loss = model_coherence(z, o, torch.tensor([0, 1]), margin=0.5, squared=True)
     >>> round(loss.item(), 4)  # 0.8 − 2 + 0.5 < 0 and 0 − 0.4 + 0.5, over two anchors
     0.05
     """
-    keys, key_labels = (old, labels) if others is None else others
-    if not len(keys):
+    if not len(old):
         return new.sum() * 0
-    nearest = nearest_of_other_classes(new, labels, keys, key_labels)
-    negatives = keys[nearest.clamp_min(0)]
+    nearest = nearest_of_other_classes(new, labels, old, labels)
+    negatives = old[nearest.clamp_min(0)]
     return frozen_triplet(new, old, negatives, nearest >= 0, margin=margin, squared=squared)
 
 

@@ -26,7 +26,6 @@ class HBCT(CompatibilityMethod):
     and be closer to it than to the batch's other old points, in a contrast that pulls less where the old point is
     uncertain and far away (section 4.3). Both models need the Lorentz space; the new one's points may lie farther out.
 
-    Negatives come from the batches of all processes.
 
     Loss:
         L = L_\text{task} + \lambda (\lambda_e E + C)
@@ -108,9 +107,9 @@ class HBCT(CompatibilityMethod):
         positive = self.scores(new, old, paired=True)
         if self.contrast == "mean_distortion":
             return -positive.sum() / max(len(positive), 1)
-        scores = self.scores(new, step.gather(old)) / self.temperature
+        scores = self.scores(new, old) / self.temperature
         if not self.same_class_negatives:
-            same, own = step.labels[:, None] == step.gather(step.labels), step.index[:, None] == step.gather(step.index)
+            same, own = step.labels[:, None] == step.labels, step.index[:, None] == step.index
             scores = scores.masked_fill(same & ~own, -torch.inf)
         positive = positive / self.temperature
         if self.contrast == "infonce":

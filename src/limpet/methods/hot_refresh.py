@@ -39,9 +39,6 @@ class HotRefresh(CompatibilityMethod):
     Paper settings:
         temperature: 0.01 (public configurations)
         negatives: 10 (public configurations)
-
-    Departures:
-        Negatives come from the batches of all processes; new ones of other processes carry no gradient.
     """
 
     spaces = EVERY_SPACE
@@ -69,11 +66,8 @@ class HotRefresh(CompatibilityMethod):
     def negative_blocks(self, step: Step) -> list[Tensor]:
         """Return similarities to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""
         new, space = step.new.points, step.new.space
-        keys = [step.gather(step.predecessor.points)]
-        if self.new_to_new:
-            gathered = step.gather(new)
-            keys.append(new if len(gathered) == len(new) else gathered)
-        other = step.labels[:, None] != step.gather(step.labels)
+        keys = [step.predecessor.points, *([new] if self.new_to_new else [])]
+        other = step.labels[:, None] != step.labels
         return [hardest(space.similarity(new, rows), other, self.negatives) for rows in keys]
 
     def forward(self, step: Step) -> dict[str, Tensor]:

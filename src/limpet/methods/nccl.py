@@ -165,7 +165,7 @@ class NCCL(CompatibilityMethod):
         return terms
 
     def enqueue(self, step: Step, labels: Tensor) -> None:
-        """Overwrite the oldest entries with the old view of this batch, in the order of the processes.
+        """Overwrite the oldest entries with the old view of this batch.
 
         Args:
             step: The batch; of one larger than the queue the last rows are kept.
@@ -174,10 +174,10 @@ class NCCL(CompatibilityMethod):
         entries = {"queue_points": step.predecessor.points, "queue_labels": labels}
         if self.logit_weight:
             entries |= self._old_logits(step)
-        gathered = {name: step.gather(rows)[-self.queue_size :] for name, rows in entries.items()}
-        count = len(gathered["queue_labels"])
+        last = {name: rows.detach()[-self.queue_size :] for name, rows in entries.items()}
+        count = len(last["queue_labels"])
         slots = (self.position + torch.arange(count, device=labels.device)) % self.queue_size
-        for name, rows in gathered.items():
+        for name, rows in last.items():
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, slots, rows.to(buffer.dtype))
         self.position.add_(count).remainder_(self.queue_size)

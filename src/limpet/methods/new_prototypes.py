@@ -39,8 +39,7 @@ class NewPrototypes(nn.Module):
     def add(self, step: Step) -> None:
         """Take note of a batch, where that is the source."""
         if self.source == "running":
-            points, labels = step.gather(step.new.points), step.gather(step.labels)
-            add_by_class(self.sums, self.counts, self.space.summed(points), labels)
+            add_by_class(self.sums, self.counts, self.space.summed(step.new.points.detach()), step.labels)
 
     def collect(self, epoch: Epoch) -> Tensor:
         """Return the means (C, D); zero for a class of which nothing is known yet. Batches are counted anew."""

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from limpet.errors import ConfigError
+from limpet.errors import ConfigError, refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.lorentz import LARGEST_ANGLE, Curvature, time
 from limpet.losses.influence import mean_cross_entropy
 from limpet.losses.margin import arcface_logits
+from limpet.losses.sharded_softmax import ClassShard
 from limpet.methods.base import Head, View
 from limpet.registry import Registry
 from limpet.support.extras import needing
 from limpet.support.options import bound
 from limpet.support.ranges import NonNegative, Positive, checked
+
+SampledShare = Annotated[float, Gt(0), Le(1)]
 
 
 def _initial_weight(classes: int, dim: int) -> nn.Parameter:
@@ -63,7 +67,70 @@ class TaskHead(Head, ABC):
         return loss
 
 
-class SoftmaxHead(TaskHead):
+class RowsHead(TaskHead):
+    """A classifier that scores an item for each class by its row of weights alone, so that classes can be divided.
+
+    Args:
+        triplet: See `TaskHead`.
+        triplet_margin: See `TaskHead`.
+        divided: Divide the classes among processes in training, for so many that one has no room for them; methods
+            can then read the loss alone.
+        sampled: Share of the classes that a step compares with: those of its items, and others drawn anew at every
+            step (An et al., arXiv:2010.05222). Above 0, at most 1.
+    """
+
+    @checked
+    def __init__(self, triplet: NonNegative, triplet_margin: NonNegative, divided: bool, sampled: SampledShare) -> None:
+        super().__init__(triplet, triplet_margin)
+        self.divided, self.sampled = divided, sampled
+        self.bias: Tensor | None = None
+
+    def divide(self, rank: int, processes: int) -> None:
+        """Keep the rows of the classes of one process alone, where classes are to be divided.
+
+        Raises:
+            ConfigError: There are fewer classes than processes.
+        """
+        if self.divided and processes > 1:
+            refuse(len(self.weight) < processes, f"{len(self.weight)} classes for {processes} processes.",
+                   "at least one for each, or classes that are not divided")  # fmt: skip
+            self.shard = ClassShard(len(self.weight), rank, processes)
+            for parameter in self.parameters():
+                parameter.data = self.shard.part(parameter.data)
+
+    def reunite(self) -> None:
+        """Bring the rows of all classes together again, in all processes."""
+        if self.shard is not None:
+            for parameter in self.parameters():
+                parameter.grad = None
+                parameter.data = self.shard.united(parameter.data)
+            self.shard = None
+
+    @abstractmethod
+    def scores(self, view: View, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
+        """Return the scores that training compares (B, c), of classes by their rows of weights.
+
+        Args:
+            view: The items.
+            weight: One row per class (c, D).
+            bias: What is added to each (c,), if anything.
+            rows: The class of every item, int64 (B,), -1 where it is none of these.
+        """
+
+    def classification(self, view: View, labels: Tensor) -> Tensor:
+        """Return the loss without the triplet term: the mean cross-entropy of the logits, a scalar."""
+        if self.shard is None and (self.sampled == 1 or not self.training):
+            return mean_cross_entropy(self.scores(view, self.weight, self.bias, labels), labels)
+        shard = self.shard or ClassShard(len(self.weight))
+        rows, weight, bias = shard.rows(labels), self.weight, self.bias
+        if self.sampled < 1 and self.training:
+            chosen, rows = shard.drawn(rows, self.sampled)
+            weight, bias = weight[chosen], None if bias is None else bias[chosen]
+        seen = View(shard.shared(view.features), view.points, view.space)
+        return shard.cross_entropy(self.scores(seen, weight, bias, rows), rows, labels)
+
+
+class SoftmaxHead(RowsHead):
     """A linear classifier over raw features: logits are inner products, plus a bias if asked for.
 
     Use it when features are compared without normalisation, or to continue the training of such a model.
@@ -74,6 +141,8 @@ class SoftmaxHead(TaskHead):
         bias: Learn one offset per class.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+        divided: Divide the classes among processes; see `RowsHead`.
+        sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
     >>> from limpet.geometry import Hypersphere
@@ -86,9 +155,16 @@ class SoftmaxHead(TaskHead):
 
     @checked
     def __init__(
-        self, classes: int, dim: int, bias: bool = False, triplet: NonNegative = 0.0, triplet_margin: NonNegative = 0.3
+        self,
+        classes: int,
+        dim: int,
+        bias: bool = False,
+        triplet: NonNegative = 0.0,
+        triplet_margin: NonNegative = 0.3,
+        divided: bool = False,
+        sampled: SampledShare = 1.0,
     ) -> None:
-        super().__init__(triplet, triplet_margin)
+        super().__init__(triplet, triplet_margin, divided, sampled)
         self.weight = _initial_weight(classes, dim)
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
@@ -96,8 +172,12 @@ class SoftmaxHead(TaskHead):
         """Return inner products (B, C)."""
         return nn.functional.linear(view.features, self.weight, self.bias)
 
+    def scores(self, view: View, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
+        """Return inner products (B, c)."""
+        return nn.functional.linear(view.features, weight, bias)
 
-class NormalisedHead(TaskHead):
+
+class NormalisedHead(RowsHead):
     """Cosines to class directions, divided by a temperature.
 
     Use it for retrieval by cosine: training then optimises the similarity that searches use.
@@ -108,6 +188,8 @@ class NormalisedHead(TaskHead):
         temperature: Divides the cosines.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+        divided: Divide the classes among processes; see `RowsHead`.
+        sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
     >>> from limpet.geometry import Hypersphere
@@ -128,17 +210,23 @@ class NormalisedHead(TaskHead):
         temperature: Positive = 0.05,
         triplet: NonNegative = 0.0,
         triplet_margin: NonNegative = 0.3,
+        divided: bool = False,
+        sampled: SampledShare = 1.0,
     ) -> None:
-        super().__init__(triplet, triplet_margin)
+        super().__init__(triplet, triplet_margin, divided, sampled)
         self.weight = _initial_weight(classes, dim)
         self.scale = 1 / temperature
 
     def logits(self, view: View) -> Tensor:
         """Return cosines over the temperature (B, C)."""
-        return (self.scale * normalise(view.features)) @ normalise(self.weight).T
+        return self.scores(view, self.weight)
+
+    def scores(self, view: View, weight: Tensor, bias: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        """Return cosines over the temperature (B, c)."""
+        return (self.scale * normalise(view.features)) @ normalise(weight).T
 
 
-class ArcFaceHead(TaskHead):
+class ArcFaceHead(RowsHead):
     """Cosines with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
 
     Use it for many classes with few items each, such as faces or landmarks. A smaller ``scale`` suits few classes.
@@ -151,6 +239,8 @@ class ArcFaceHead(TaskHead):
         guard: Keep the target's logit falling beyond π − m, as insightface does.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
+        divided: Divide the classes among processes; see `RowsHead`.
+        sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
     >>> from limpet.geometry import Hypersphere
@@ -173,22 +263,21 @@ class ArcFaceHead(TaskHead):
         guard: bool = True,
         triplet: NonNegative = 0.0,
         triplet_margin: NonNegative = 0.3,
+        divided: bool = False,
+        sampled: SampledShare = 1.0,
     ) -> None:
-        super().__init__(triplet, triplet_margin)
+        super().__init__(triplet, triplet_margin, divided, sampled)
         self.weight = _initial_weight(classes, dim)
         self.scale, self.margin, self.guard = scale, margin, guard
 
-    def _cosines(self, view: View) -> Tensor:
-        return normalise(view.features) @ normalise(self.weight).T
-
     def logits(self, view: View) -> Tensor:
         """Return scaled cosines without margin (B, C)."""
-        return self.scale * self._cosines(view)
+        return self.scale * (normalise(view.features) @ normalise(self.weight).T)
 
-    def classification(self, view: View, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy with the margin at the targets."""
-        logits = arcface_logits(self._cosines(view), labels, scale=self.scale, margin=self.margin, guard=self.guard)
-        return mean_cross_entropy(logits, labels)
+    def scores(self, view: View, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
+        """Return scaled cosines with the margin at the targets (B, c)."""
+        cosines = normalise(view.features) @ normalise(weight).T
+        return arcface_logits(cosines, rows, scale=self.scale, margin=self.margin, guard=self.guard)
 
 
 class LorentzHead(TaskHead):

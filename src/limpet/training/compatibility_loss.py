@@ -48,7 +48,16 @@ from limpet.training.loop_inputs import (
     shape_of,
     unknown_classes,
 )
-from limpet.training.objective import RunPosition, gathered, named_terms, refuse_mismatch, seed_at, share, total
+from limpet.training.objective import (
+    RunPosition,
+    changed_inputs,
+    named_terms,
+    refuse_mismatch,
+    seed_at,
+    share,
+    together,
+    total,
+)
 
 WANTED: dict[Read, tuple[str, str]] = {
     "head": (
@@ -134,8 +143,9 @@ class CompatibilityLoss(nn.Module):
 
     What a method learns (critics, radii, copied heads, the classifier, a curvature) are parameters of this module:
     optimise them, save them with ``state_dict``, which also keeps the place in training, and wrap the module into
-    ``DistributedDataParallel`` if it has any. With several processes, batches must be of one size; rows of other
-    processes take part without gradient. Evaluation mode computes the same terms and keeps nothing.
+    ``DistributedDataParallel`` if it has any. With several processes, batches must be of one size, and every process
+    gets the loss of all of them; wrap the model into ``DistributedDataParallel``, which averages gradients. Evaluation
+    mode computes the same terms of the batch of its process, and keeps nothing.
 
     Losses are computed in float32 at least, under autocast too. Every call looks whether values are finite and labels
     known, for which a GPU is waited for; ``check=False`` leaves that out.
@@ -303,6 +313,10 @@ class CompatibilityLoss(nn.Module):
             if replayed is None
             else checked_mask(replayed, "replayed", size, device),
         }
+        if self.training:
+            embeddings = together(embeddings, _processes())
+            old = None if old is None else together(old, _processes())
+            values = {name: together(one, _processes()) for name, one in values.items()}
         with nullcontext() if self.training else _kept(self.method):
             found = named_terms(
                 self.method, self._model[0] or nn.Identity(), partial(self._seen, embeddings, old, missing, values),
@@ -364,7 +378,7 @@ class CompatibilityLoss(nn.Module):
             measures = self.method.on_epoch_start(
                 Epoch(epoch, of, self._items, self._generator, new_view, new_prototypes)
             )
-        share(self.method.buffers(), _processes()[0])
+        share(self.method.buffers(), _processes())
         return dict(measures or {})
 
     def change_inputs(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -377,8 +391,9 @@ class CompatibilityLoss(nn.Module):
             return inputs
         self._reseed(self._step + 1)
         rows = torch.zeros(len(inputs), dtype=torch.int64) if labels is None else labels
-        return self.method.change_inputs(Batch(inputs, rows, rows, torch.zeros_like(rows, dtype=torch.bool)),
-                                         self._generator)  # fmt: skip
+        rows = together(rows, _processes())
+        batch = Batch(inputs, rows, rows, torch.zeros_like(rows, dtype=torch.bool))
+        return changed_inputs(self.method, batch, self._generator, _processes())
 
     def after_step(self) -> None:
         """Let a method that holds weights look at the step: after ``optimizer.step()``, with the gradients there."""
@@ -619,13 +634,12 @@ class CompatibilityLoss(nn.Module):
             epoch=self._epoch,
             epochs=self._epochs,
             generator=self._generator,
-            gather=partial(gathered, processes=_processes()[0]),
             **values,
         )
 
     def _reseed(self, step: int) -> None:
         place = RunPosition(self._epoch, self._steps or UNKNOWN_STEPS, step)
-        self._generator.manual_seed(seed_at(place, self.seed, *_processes()))
+        self._generator.manual_seed(seed_at(place, self.seed))
 
     def _batch(self, found: Sequence[Tensor]) -> Batch:
         inputs, labels = found[0], self._rows(found[1].to(self.numbers.device)).to(found[1].device)
@@ -759,10 +773,9 @@ def _overrides(method: CompatibilityMethod, hook: str) -> bool:
     return getattr(type(method), hook) is not getattr(CompatibilityMethod, hook)
 
 
-def _processes() -> tuple[int, int]:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size(), torch.distributed.get_rank()
-    return 1, 0
+def _processes() -> int:
+    ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if ready else 1
 
 
 @contextmanager

@@ -151,7 +151,8 @@ class Recipe:
         trainable: Which parts of a pretrained backbone learn: ``last``, its last blocks, or ``lora``, low-rank
             additions of that rank; all of it when left out. What does not learn keeps its batch statistics.
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
-        devices: Number of processes, one per device.
+        devices: Number of processes, one per device. Each has batches of ``batch_size``; the loss is that of all of
+            them together.
         workers: Processes that read images; 0 reads in the training process.
         data_on_device: Where the training images are kept: "always" copies all of them to the device once; "auto" does
             so on a CUDA device of which they take at most half of the free memory; "never" reads every batch from the

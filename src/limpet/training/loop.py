@@ -29,7 +29,7 @@ from limpet.support.logs import logger
 from limpet.training.encode import encode_features, encode_prototypes
 from limpet.training.events import TrainingStep
 from limpet.training.layout import laid_out, weights_channels_last
-from limpet.training.objective import Objective, RunPosition, gathered, refuse_mismatch, seed_at, share, total
+from limpet.training.objective import Objective, RunPosition, refuse_mismatch, seed_at, share, total
 from limpet.training.run_state import History, RunState, run_identity
 from limpet.training.schedules import Schedule, constant
 
@@ -107,7 +107,8 @@ def fit(
     with torch.random.fork_rng(), weights_channels_last(encoders if channels_last else []):
         torch.manual_seed(seed)
         method.prepare(old, model, head, space)
-        objective = Objective(model, head, method, space)
+        head.divide(fabric.global_rank, fabric.world_size)
+        objective = Objective(model, head, method, space, fabric.world_size)
         built = optimizer([parameter for parameter in objective.parameters() if parameter.requires_grad])
         wrapped, wrapped_optimizer = fabric.setup(objective, built)
         known = run_identity(
@@ -173,14 +174,14 @@ class _Run:
             first_step = 0
         if self.state.best:
             self.objective.load_state_dict(self.state.best)
+        self.objective.head.reunite()
         self.objective.method.on_training_end(self.objective.head)
         self.state.history.seconds = time.monotonic() - self.state.started
         return self.state.history
 
     def _reseed(self, epoch: int, step: int) -> None:
-        """Make the method's draws a function of the place in the run and the process, so that resuming is exact."""
-        place = RunPosition(epoch, len(self.loader), step)
-        self.generator.manual_seed(seed_at(place, self.seed, self.fabric.world_size, self.fabric.global_rank))
+        """Make the method's draws a function of the place in the run, so that resuming is exact."""
+        self.generator.manual_seed(seed_at(RunPosition(epoch, len(self.loader), step), self.seed))
 
     def _train_epoch(self, epoch: int, first_step: int) -> None:
         self.wrapped.train()
@@ -248,7 +249,6 @@ class _Run:
             epoch=epoch,
             epochs=self.epochs,
             generator=self.generator,
-            gather=partial(gathered, processes=self.fabric.world_size),
         )
 
     def _move(self, loss: Tensor) -> None:
@@ -296,7 +296,12 @@ class _Run:
 
     def _save(self, epoch: int, step: int, pause: float) -> None:
         """Write a checkpoint of a run that goes on with this step, unless the last is younger than so many seconds."""
-        if time.monotonic() - self.written >= pause:
+        due = time.monotonic() - self.written >= pause
+        if self.objective.head.shard is not None:  # every process brings the rows of its classes
+            agreed = torch.tensor(due, dtype=torch.uint8, device=self.fabric.device)
+            share([agreed], self.fabric.world_size)
+            due = bool(agreed)
+        if due:
             self.state.save(epoch, step)
             self.written = time.monotonic()
 

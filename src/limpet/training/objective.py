@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.geometry import Space
-from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, Step
+from limpet.methods.base import Batch, CompatibilityMethod, Head, LossAlone, OldModel, Step
 
 
 class RunPosition(NamedTuple):
@@ -27,25 +27,30 @@ class RunPosition(NamedTuple):
 class Objective(nn.Module):
     """Model, head, method and what is learned of the space: the one module that Fabric wraps.
 
-    A batch in, named loss terms out.
+    A batch in, named loss terms of the batches of all processes out.
     """
 
-    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod, space: Space) -> None:
+    def __init__(
+        self, model: nn.Module, head: Head, method: CompatibilityMethod, space: Space, processes: int = 1
+    ) -> None:
         super().__init__()
-        self.model, self.head, self.method = model, head, method
+        self.model, self.head, self.method, self.processes = model, head, method, processes
         self.space = space.parameters_of()
+        self.shown_head = head
+        if head.shard is not None:
+            self.shown_head = LossAlone(head)
+            names = [f"head.{name}" for name, _ in head.named_parameters()]
+            self._ddp_params_and_buffers_to_ignore = names  # every process has other rows: nothing to average
 
     def forward(
         self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Return the method's terms and its penalty; losses never run in half precision."""
-        features = self.model(self.method.change_inputs(batch, generator))
-        return named_terms(
-            self.method,
-            self.model,
-            lambda: step(self.head, batch, features, old_features, old_labels),
-            features.device.type,
-        )
+        whole = Batch(batch.inputs, *(together(rows, self.processes) for rows in batch[1:]))
+        features = self.model(changed_inputs(self.method, whole, generator, self.processes))
+        old = None if old_features is None else together(old_features, self.processes)
+        seen = together(features, self.processes), old, together(old_labels, self.processes)
+        return named_terms(self.method, self.model, lambda: step(self.shown_head, whole, *seen), features.device.type)
 
 
 def named_terms(
@@ -62,10 +67,9 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(list(terms.values())).sum()
 
 
-def seed_at(place: RunPosition, seed: int, processes: int, rank: int) -> int:
-    """Return the seed of a method's draws at a place in the run and a process, so that resuming is exact."""
-    number = (seed * 1_000_003 + place.epoch * (place.steps + 1) + place.step) * processes
-    return (number + rank) % 2**63
+def seed_at(place: RunPosition, seed: int) -> int:
+    """Return the seed of a method's draws at a place in the run, so that resuming is exact, and processes agree."""
+    return (seed * 1_000_003 + place.epoch * (place.steps + 1) + place.step) % 2**63
 
 
 def refuse_mismatch(
@@ -148,11 +152,33 @@ def share(values: Iterable[Tensor], processes: int) -> None:
             torch.distributed.broadcast(value, 0)
 
 
-def gathered(rows: Tensor, processes: int) -> Tensor:
-    """Return the rows (N, ...) of all processes, in their order, as (processes · N, ...), without gradient."""
-    rows = rows.detach()
+def together(rows: Tensor, processes: int) -> Tensor:
+    """Return the rows (N, ...) of all processes, in their order, as (processes · N, ...); N is the same in all.
+
+    Every process computes one loss of all these rows, so it knows the whole gradient of its own rows, and no gradient
+    need be sent. Weights get their mean over processes, hence the factor.
+    """
     if processes == 1:
         return rows
-    parts = [torch.empty_like(rows) for _ in range(processes)]
-    torch.distributed.all_gather(parts, rows.contiguous())
+    parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(processes)]
+    torch.distributed.all_gather(parts, rows.detach().contiguous())
+    if rows.requires_grad:
+        own = rows.clone()
+        own.register_hook(lambda gradient: processes * gradient)  # type: ignore[no-untyped-call]
+        parts[torch.distributed.get_rank()] = own
     return torch.cat(parts)
+
+
+def changed_inputs(method: CompatibilityMethod, batch: Batch, generator: torch.Generator, processes: int) -> Tensor:
+    """Return the inputs that the model of this process sees; a method that changes them is shown those of all.
+
+    Args:
+        method: May change inputs.
+        batch: The inputs of this process (B, ...), and all else of all processes.
+        generator: For the draws of the method.
+        processes: How many there are.
+    """
+    if type(method).change_inputs is CompatibilityMethod.change_inputs:
+        return batch.inputs
+    changed = method.change_inputs(batch._replace(inputs=together(batch.inputs, processes)), generator)
+    return changed.chunk(processes)[torch.distributed.get_rank() if processes > 1 else 0]

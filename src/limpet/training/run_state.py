@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,9 @@ def run_identity(
         processes: How many share the work.
         channels_last: Whether images lie as `torch.channels_last`; told only then, for checkpoints from before it.
     """
+    shapes = {name: list(value.shape) for name, value in objective.state_dict().items()}
+    if (shard := objective.head.shard) is not None:  # a checkpoint has the rows of all classes
+        shapes |= {f"head.{name}": [shard.classes, *rows.shape[1:]] for name, rows in objective.head.named_parameters()}
     return {
         **given,
         "method class": type(objective.method).__name__,
@@ -95,7 +98,7 @@ def run_identity(
         "classes": list(class_names),
         "optimizer": type(optimizer).__name__,
         "processes": processes,
-        "shapes": {name: list(value.shape) for name, value in objective.state_dict().items()},
+        "shapes": shapes,
         "old": old.embeddings.fingerprint if old is not None else None,
         **({"channels last": True} if channels_last else {}),
     }
@@ -166,10 +169,13 @@ class RunState:
         Raises:
             DataError: The loss is no longer finite.
         """
-        if self.path is None or self.fabric.global_rank != 0:
+        if self.path is None or (self.fabric.global_rank != 0 and self.objective.head.shard is None):
             return
         if self.sums:
             self.refuse_not_finite(epoch)
+        tensors = self._tensors()
+        if self.fabric.global_rank != 0:
+            return
         values = {
             "epoch": epoch,
             "step": step,
@@ -180,16 +186,32 @@ class RunState:
             "images": self.history.images,
             "waiting": self.history.waiting,
         }
-        save_checkpoint(Checkpoint(self.identity, values, self._tensors()), self.path)
+        save_checkpoint(Checkpoint(self.identity, values, tensors), self.path)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {
+        """Return the whole state; of divided classes, all processes bring their rows together."""
+        tensors = {
             **prefixed("objective", self.objective.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
             **prefixed("best", self.best),
             **prefixed("sums", self.sums),
             "random.cpu": torch.get_rng_state(),
             **{f"random.cuda.{device}": state for device, state in enumerate(_cuda_states())},
+        }
+        shard = self.objective.head.shard
+        return tensors if shard is None else self._of_classes(tensors, shard.count, shard.united)
+
+    def _of_classes(
+        self, tensors: Mapping[str, Tensor], rows: int, change: Callable[[Tensor], Tensor]
+    ) -> dict[str, Tensor]:
+        """Change the tensors that have so many rows, one for each class, and leave the others as they are."""
+        own = {id(parameter) for parameter in self.objective.head.parameters()}
+        trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        places = [f"optimizer.{place}." for place, parameter in enumerate(trained) if id(parameter) in own]
+        prefixes = ("objective.head.", "best.head.", *places)
+        return {
+            name: change(values) if name.startswith(prefixes) and values.shape[:1] == (rows,) else values
+            for name, values in tensors.items()
         }
 
     def restore(self) -> tuple[int, int]:
@@ -211,6 +233,8 @@ class RunState:
         return epoch, step
 
     def _take_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        if (shard := self.objective.head.shard) is not None:
+            tensors = self._of_classes(tensors, shard.classes, shard.part)
         self.objective.load_state_dict(without_prefix("objective", tensors))
         restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
         lay_out_state(self.optimizer)

@@ -174,12 +174,11 @@ def mapped_from(vectors: Vectors) -> tuple[str, int, tuple[int, int], tuple[int,
     begin = vectors.ctypes.data
     with suppress(OSError):
         for line in Path("/proc/self/maps").read_text().splitlines():
-            span, rights, offset, _, inode, *path = line.split(maxsplit=5)
+            span, rights, offset, _, _, *path = line.split(maxsplit=5)
             first, last = (int(end, 16) for end in span.split("-"))
             if first <= begin and begin + vectors.nbytes <= last and rights[1] != "w" and path:
-                found = Path(path[0]).stat()
-                if found.st_ino == int(inode):
-                    return path[0], int(offset, 16) + begin - first, vectors.shape, _stamp(found)
+                found = Path(path[0]).stat()  # of a file that was replaced, the path ends in "(deleted)"
+                return path[0], int(offset, 16) + begin - first, vectors.shape, _stamp(found)
     return None
 
 
