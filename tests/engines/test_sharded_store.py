@@ -15,7 +15,8 @@ import pytest
 from crash.shards import FILE, sharded
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
-from limpet.engines.sharded.store import ShardedStore, shard_of
+from limpet.engines.sharded.record import TopRecord
+from limpet.engines.sharded.store import ShardedStore, shards_of
 from limpet.engines.store import Changes, NewGeneration, Rows, Store, Upsert
 from limpet.engines.stores import open_store
 from limpet.engines.top import REMEMBERED, Beside, LedgerTop, Stamped, Top, sqlite_top
@@ -263,10 +264,10 @@ def test_readers_of_all_rows_wait_for_no_long_commit(store: ShardedStore) -> Non
 def test_items_keep_their_shard_and_a_row_commit_writes_to_no_other(store: ShardedStore) -> None:
     before = [shard.pointer().sequence for shard in store.shards]
     for number, shard in enumerate(store.shards):
-        assert {shard_of(one, 3) for one in shard.scan(limit=99).ids} == {number}
+        assert set(shards_of(shard.scan(limit=99).ids, 3).tolist()) == {number}
     commit(store, written(["item 0"], 2))
     moved = [shard.pointer().sequence - was for shard, was in zip(store.shards, before, strict=True)]
-    assert moved == [int(shard_of("item 0", 3) == number) for number in range(3)]
+    assert moved == [int(shards_of(["item 0"], 3)[0] == number) for number in range(3)]
 
 
 def test_a_swap_writes_to_no_shard(tmp_path: Path) -> None:
@@ -390,6 +391,25 @@ def test_a_backup_is_restored_with_its_journal_files_order_and_traffic(tmp_path:
     with pytest.raises(GalleryError, match="There is a gallery"):
         restore(tmp_path / "backup", sharded(tmp_path / "taken"))
     assert sorted(path.name for path in (tmp_path / "taken").iterdir()) == ["shard2", FILE]
+
+
+def test_a_restore_that_was_interrupted_is_repeated(tmp_path: Path, store: ShardedStore) -> None:
+    before = seen(store)
+    with Gallery(store) as gallery:
+        gallery.backup(tmp_path / "backup")
+    restore(tmp_path / "backup", url := sharded(tmp_path / "restored"))
+    with pytest.raises(GalleryError, match="There is a gallery of"):
+        restore(tmp_path / "backup", url)
+    shutil.rmtree(tmp_path / "restored" / "top")
+    shutil.rmtree(tmp_path / "restored" / "shard2")
+    sqlite_top(str(tmp_path / "restored" / "top"), Disk(), TopRecord("", ()).plain()).close()
+    with pytest.raises(GalleryError, match="was not restored to its end"):
+        open_store(url)
+    kept = (tmp_path / "restored" / "shard0" / "gallery.db").stat().st_ino
+    restore(tmp_path / "backup", url)
+    copy = open_store(url)
+    assert seen(copy) == before and (tmp_path / "restored" / "shard0" / "gallery.db").stat().st_ino == kept
+    copy.close()
 
 
 def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

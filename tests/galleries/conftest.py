@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crash.shards import sharded
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import Evaluation, EvaluationResults
@@ -159,9 +160,11 @@ def gallery(embed: Callable[..., EmbeddingSet]) -> Iterator[Gallery]:
         yield opened
 
 
-@pytest.fixture(params=["memory", "lance", "postgresql"])
+@pytest.fixture(params=["memory", "lance", "postgresql", "sharded"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a new gallery in every kind of store that outlives its process."""
+    if request.param == "sharded":
+        return sharded(tmp_path / "gallery", ["memory", "lance"])
     if request.param != "postgresql":
         return f"{request.param}:{tmp_path / 'gallery'}"
     url: str = request.getfixturevalue("postgres_url")

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from crash.shards import sharded
 from limpet.errors import ConfigError, GalleryError, LimpetError, StoreError
 from limpet.galleries import Gallery, restore
 from limpet.galleries.backup import RECORD, back_up
@@ -31,6 +32,8 @@ def elsewhere(place: str, tmp_path: Path) -> str:
     """Another place of the same kind."""
     if place.startswith("postgresql"):
         return f"{place.partition('schema=')[0]}schema=t{uuid.uuid4().hex}"
+    if place.startswith("sharded"):
+        return sharded(tmp_path / "elsewhere", ["memory", "lance"])
     return f"{place.partition(':')[0]}:{tmp_path / 'elsewhere' / 'restored'}"
 
 

@@ -14,11 +14,11 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -76,13 +76,14 @@ _QUIET = 1.0  # seconds after which a reader that wants all shards as of one com
 _PATIENCE = 60.0  # seconds until a reader that has to wait for a writer gives up
 
 
-def shard_of(identifier: str, shards: int) -> int:
-    """Return the number of the shard that an item belongs to, for ever.
+def shards_of(ids: Sequence[str], shards: int) -> NDArray[np.uint64]:
+    """Return the number of the shard that each item belongs to, for ever, uint64 (N,).
 
-    >>> [shard_of(name, 4) for name in ("a", "b", "Zoë")]
+    >>> shards_of(["a", "b", "Zoë"], 4).tolist()
     [2, 2, 0]
     """
-    return int.from_bytes(hashlib.sha256(identifier.encode()).digest()[:8], "big") % shards
+    hashes = b"".join([hashlib.sha256(identifier.encode()).digest()[:8] for identifier in ids])
+    return np.frombuffer(hashes, ">u8") % np.uint64(shards)
 
 
 class ShardedStore(SingleWriterStore):
@@ -95,8 +96,7 @@ class ShardedStore(SingleWriterStore):
         top: Says what exists.
         shards: In an order that never changes.
 
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
+    >>>     >>> from tempfile import mkdtemp
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, Gallery
     >>> file = Path(mkdtemp()) / "shards.json"
@@ -146,6 +146,12 @@ class ShardedStore(SingleWriterStore):
         layout = ShardedLayout(place)
         top = layout.top(disk)
         number = len(TopRecord.read(top.read().document).shards)
+        if not number:
+            top.close()
+            raise GalleryError(
+                f"The gallery of '{layout.file}' was not restored to its end.",
+                to_do="repeat `limpet gallery restore`.",
+            )
         if number != len(layout.shards):
             top.close()
             raise GalleryError(
@@ -309,13 +315,12 @@ class ShardedStore(SingleWriterStore):
 
     def _by_shard(self, ids: Sequence[str]) -> dict[int, list[int]]:
         """Return the places of ids that belong to each shard, of those that have any."""
-        rows: dict[int, list[int]] = {}
-        for row, identifier in enumerate(ids):
-            rows.setdefault(shard_of(identifier, len(self.shards)), []).append(row)
-        return rows
+        numbers = shards_of(ids, len(self.shards))
+        return {int(number): np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers)}
 
     def _upserts(self, upsert: Upsert, commit: Commit) -> dict[int, Upsert]:
-        routed = [(rows, self._by_shard(rows.ids)) for rows in upsert.rows]
+        of_items, ids = self._by_shard(upsert.ids), list(upsert.ids)
+        routed = [(rows, of_items if list(rows.ids) == ids else self._by_shard(rows.ids)) for rows in upsert.rows]
         return {
             number: Upsert(
                 [upsert.ids[row] for row in items],
@@ -323,7 +328,7 @@ class ShardedStore(SingleWriterStore):
                 [_some(rows, where[number]) for rows, where in routed if number in where],
                 np.full(len(items), commit.sequence, np.int64),
             )
-            for number, items in self._by_shard(upsert.ids).items()
+            for number, items in of_items.items()
         }
 
     def _fill(self, fill: Fill, number: int, rows: Sequence[int], before: TopRecord) -> Fill:
@@ -551,7 +556,9 @@ class ShardedStore(SingleWriterStore):
         def read(record: TopRecord) -> Upkeep:
             self._known_generation(record, generation)
             found = [shard.upkeep(generation) for shard in self.shards]
-            return Upkeep(*(sum(getattr(one, name) for one in found) for name in ("rows", "bytes", "indexed")))
+            rows, size, indexed = (sum(getattr(one, name) for one in found) for name in ("rows", "bytes", "indexed"))
+            whole = all(one.indexed for one in found if one.rows)  # or else searches compare every row of a shard
+            return Upkeep(rows, size, indexed if whole else 0)
 
         return self._settled(read)
 
@@ -589,29 +596,37 @@ class ShardedStore(SingleWriterStore):
     # Copies
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`; writers wait until it is done."""
-        with self.writing("backup") as pointer:
-            parts = []
-            for number, shard in enumerate(self.shards):
-                folder = DigestedFolder(into.path / f"shard{number}", into.disk, on_bytes=into.on_bytes)
-                folder.path.mkdir()
-                parts.append([shard.kind, vars(Contents.of(shard.backup(folder)))])
-                into.digests |= {f"shard{number}/{name}": digest for name, digest in folder.digests.items()}
-            files = sorted(self.top.digests())
-            for digest in files:
-                into.write(f"files/{digest}", [self.top.file(digest)])
-            document = {
-                "top": self.top.read().document,
-                "shards": parts,
-                "files": files,
-                "journal": [[one.sequence, one.time, one.event] for one in self.top.journal(0)],
-            }
-            into.write(_RECORD, [json.dumps(document).encode()])
-            return pointer
+        """Write everything of one pointer into an empty folder, see `Store.backup`.
+
+        Writers wait until every shard has begun to be read; what each reads then stays as it is.
+        """
+        begun, go = threading.Semaphore(0), threading.Event()
+        folders = [_ShardFolder(into, f"shard{number}", begun, go) for number in range(len(self.shards))]
+        with ThreadPoolExecutor(len(self.shards)) as pool:
+            try:
+                with self.writing("backup") as pointer:
+                    copies = [pool.submit(one.fill, shard) for one, shard in zip(folders, self.shards, strict=True)]
+                    for _ in copies:
+                        begun.acquire()
+                    top, journal = self.top.read().document, self.top.journal(0)
+                    files = {digest: self.top.file(digest) for digest in self.top.digests()}
+            finally:
+                go.set()
+            shards = [[shard.kind, vars(copy.result())] for shard, copy in zip(self.shards, copies, strict=True)]
+        for one in folders:
+            into.digests |= {f"{one.path.name}/{name}": digest for name, digest in one.digests.items()}
+        for digest, content in files.items():
+            into.write(f"files/{digest}", [content])
+        entries = [[entry.sequence, entry.time, entry.event] for entry in journal]
+        document = {"top": top, "shards": shards, "files": sorted(files), "journal": entries}
+        into.write(_RECORD, [json.dumps(document).encode()])
+        return pointer
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
         """Make the gallery of a backup where a file says; the top, which says that it is there, comes last.
+
+        A shard that an interrupted restore made of this backup is taken as it is.
 
         Raises:
             GalleryError: The file names another number of shards, something is there, or the backup is damaged.
@@ -619,33 +634,34 @@ class ShardedStore(SingleWriterStore):
         """
         layout = ShardedLayout(place)
         document: Any = parsed_json(b"".join(backup.read(_RECORD)))
-        if len(document["shards"]) != len(layout.shards):
+        record = TopRecord.read(document["top"])
+        contents.compare(record.pointer, {name: record.pointer.covered([name]) for name in contents.rows})
+        if len(record.shards) != len(layout.shards):
             raise GalleryError(
                 f"'{layout.file}' names {len(layout.shards)} shards.",
-                expected=f"{len(document['shards'])}, as many as the backup has",
+                expected=f"{len(record.shards)}, as many as the backup has",
                 to_do="correct the file; nothing was restored.",
             )
-        top = layout.top(disk, TopRecord(secrets.token_hex(16), ()).plain())
-        made = [] if top.folder is None else [top.folder]
+        _refuse_gallery(layout, disk)
+        made = []
         try:
-            with closing(top):
-                for number, (url, (kind, said)) in enumerate(zip(layout.shards, document["shards"], strict=True)):
-                    start = f"shard{number}/"
-                    digests = {
-                        name.removeprefix(start): one for name, one in backup.digests.items() if name.startswith(start)
-                    }
-                    part = DigestedFolder(backup.path / start, backup.disk, digests, backup.on_bytes)
+            for number, (url, (kind, said)) in enumerate(zip(layout.shards, document["shards"], strict=True)):
+                if not _is_restored(url, said, record, disk):
+                    part = _part(backup, f"shard{number}/")
                     restore_store(url, kind, part, Contents(**said), disk=disk)
-                    made.append(Path(url.partition(":")[2]))
-                files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
-                entries = [JournalEntry(*entry) for entry in document["journal"]]
-                top.move(document["top"], top.read(), secrets.token_hex(8), Beside(entries, files))
-            with closing(cls.open(place, disk)) as store:
-                contents.compare(store.pointer(), {name: store.upkeep(name).rows for name in contents.rows})
+                    made.append(url.partition(":")[2])
         except BaseException:
             for folder in made:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
+        try:
+            top = layout.top(disk, TopRecord("", ()).plain())
+        except GalleryError:
+            top = layout.top(disk)  # which an interrupted restore made
+        with closing(top):
+            files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
+            entries = [JournalEntry(*entry) for entry in document["journal"]]
+            top.move(record.plain(), top.read(), secrets.token_hex(8), Beside(entries, files))
 
     def close(self) -> None:
         """Let go of the top and the shards."""
@@ -665,6 +681,63 @@ def _new_shard(url: str, disk: Disk) -> Store:
                 return store
             store.close()
         raise refusal
+
+
+class _ShardFolder(DigestedFolder):
+    """A folder for a copy of a shard, which waits until all shards have begun to be read."""
+
+    def __init__(self, into: DigestedFolder, name: str, begun: threading.Semaphore, go: threading.Event) -> None:
+        super().__init__(into.path / name, into.disk, on_bytes=self._count)
+        self._into, self._begun, self._go, self._waits = into, begun, go, True
+
+    def fill(self, shard: Store) -> Contents:
+        """Copy a shard, and return what is copied."""
+        try:
+            self.path.mkdir()
+            return Contents.of(shard.backup(self))
+        finally:
+            self._wait()  # where it failed before
+
+    def write(self, name: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write a new file, see `DigestedFolder.write`."""
+        self._wait()
+        super().write(name, blocks)
+
+    def _count(self, count: int) -> None:
+        self._wait()
+        self._into.on_bytes(count)
+
+    def _wait(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._begun.release()
+        self._go.wait()
+
+
+def _part(backup: DigestedFolder, start: str) -> DigestedFolder:
+    """Return a folder of a backup as one of its own."""
+    digests = {name.removeprefix(start): one for name, one in backup.digests.items() if name.startswith(start)}
+    return DigestedFolder(backup.path / start, backup.disk, digests, backup.on_bytes)
+
+
+def _refuse_gallery(layout: ShardedLayout, disk: Disk) -> None:
+    """Refuse to restore over a gallery; a restore that was interrupted may have left a top without shards."""
+    shards: Sequence[ShardState] = ()
+    with suppress(GalleryError), closing(layout.top(disk)) as top:
+        shards = TopRecord.read(top.read().document).shards
+    if shards:
+        raise GalleryError(
+            f"There is a gallery of '{layout.file}'.", to_do="name another file and other folders; it is as it was."
+        )
+
+
+def _is_restored(url: str, said: Mapping[str, object], record: TopRecord, disk: Disk) -> bool:
+    """Say whether a shard is there as a backup has it, since a restore of that was interrupted."""
+    with suppress(GalleryError), closing(open_store(url, disk=disk)) as shard:
+        pointer = shard.pointer()
+        same: bool = vars(Contents.of(pointer)) == said and pointer.manifest.get("gallery") == record.gallery
+        return same
+    return False
 
 
 def _after(
