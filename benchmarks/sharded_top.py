@@ -39,12 +39,15 @@ PAUSE = 0.001  # seconds at most between a reading and the move
 PATIENCE = 1800.0  # seconds until a trial counts as hanging
 
 
-def write(open_top: Callable[[], Top], plant: Callable[[], None] | None, writer: int, moves: int, told: Any) -> None:
+def write(
+    open_top: Callable[[], Top], plant: Callable[[], None] | None, writer: int, moves: int, ready: Any, told: Any
+) -> None:
     """Make so many moves, whatever happens to each, and tell how many were refused or failed meanwhile."""
     if plant is not None:
         plant()
     tops.lose_replies(LOST, ERRORS, WAIT)
     top, chance, refused, failed = open_top(), random.Random(writer), 0, 0
+    ready.wait()  # for all writers
     for number in range(moves):
         attempt = 0
         while True:
@@ -70,7 +73,10 @@ def trial(open_top: Callable[[], Top], moves: int, plant: Callable[[], None] | N
     start = top.read()
     context = multiprocessing.get_context("fork")
     told, each = context.Queue(), moves // WRITERS
-    processes = [context.Process(target=write, args=(open_top, plant, writer, each, told)) for writer in range(WRITERS)]
+    ready = context.Barrier(WRITERS)
+    processes = [
+        context.Process(target=write, args=(open_top, plant, writer, each, ready, told)) for writer in range(WRITERS)
+    ]
     began = time.monotonic()
     for process in processes:
         process.start()
