@@ -48,13 +48,14 @@ class ClassShard:
 
     def united(self, values: Tensor) -> Tensor:
         """Return the rows of all classes (C, ...), in all processes, from those of each (c, ...)."""
-        counts = [replace(self, rank=rank).count for rank in range(self.processes)]
-        gathered = values.new_empty(self.processes, max(counts), *values.shape[1:])
-        padded = torch.cat([values, values[: max(counts) - len(values)]])
-        torch.distributed.all_gather(list(gathered.unbind()), padded)
-        if min(counts) == max(counts):
-            return gathered.flatten(0, 1)
-        return torch.cat([part[:count] for part, count in zip(gathered, counts, strict=True)])
+        whole = values.new_empty(self.classes, *values.shape[1:])
+        for rank in range(self.processes):
+            shard = replace(self, rank=rank)
+            part = whole[shard.first : shard.first + shard.count]
+            if rank == self.rank:
+                part.copy_(values)
+            torch.distributed.broadcast(part, rank)
+        return whole
 
     def rows(self, labels: Tensor) -> Tensor:
         """Return the row of every item's class here, -1 for a class of another process or none."""

@@ -57,9 +57,7 @@ class Processes:
 
     def __exit__(self, *error: object) -> None:
         for pool in self._pools:
-            pool.shutdown(wait=False, cancel_futures=True)
-        for pool in self._pools:
-            pool.shutdown()
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin(threads: int) -> None:
