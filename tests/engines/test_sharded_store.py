@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.sharded.record import TopRecord
 from limpet.engines.sharded.store import ShardedStore, shards_of
-from limpet.engines.store import Changes, NewGeneration, Rows, Store, Upsert
+from limpet.engines.sqlite import SqliteDatabase
+from limpet.engines.store import Changes, Fill, Items, NewGeneration, Rows, Store, Upsert
 from limpet.engines.stores import open_store
 from limpet.engines.top import REMEMBERED, Beside, LedgerTop, Stamped, Top, sqlite_top
 from limpet.errors import ConfigError, GalleryError, StoreError
@@ -165,40 +167,45 @@ class FailingAt(Disk):
             raise OSError(5, "an error of the test", point)
 
 
-def everything(rng: np.random.Generator) -> Changes:
+def everything(read: Items) -> Changes:
     new = ["item 3", "item 4", "new 1", "new 2", "new 3"]
-    rows = [Rows("g1", new, np.full((5, 4), 7, np.float32)), Rows("g2", new, np.full((5, 2), 7, np.float32))]
+    rows = [Rows(name, new, np.full((5, 4), 7, np.float32)) for name in ("g1", "g2", "g3")]
     return Changes(
-        create=[NewGeneration("g2", 2, {})],
-        remainders=[("g1", frozenset({"g2"})), ("g2", frozenset({"g1"}))],
+        create=[NewGeneration("g3", 4, {})],
+        remainders=[("g1", frozenset({"g2"})), ("g2", frozenset({"g3"}))],
         delete=["item 5", "item 6", "item 7", "nobody"],
         upsert=Upsert(new, [{}] * 5, rows),
+        fill=Fill(Rows("g2", read.ids, np.full((len(read), 4), 8, np.float32)), read.versions),
     )
 
 
 @pytest.mark.parametrize("kind", ["memory", "lance"])
 def test_a_commit_that_was_begun_is_taken_back_by_the_next_reader_or_writer(tmp_path: Path, kind: str) -> None:
-    filled(url := sharded(tmp_path, [kind] * 3)).close()
-    disk, steps, failed = FailingAt(), 0, 0
-    before = seen(other := open_store(url))
+    first, disk, steps, failed = filled(url := sharded(tmp_path, [kind] * 3)), FailingAt(), 0, 0
+    commit(first, Changes(create=[NewGeneration("g2", 4, {})], remainders=[("g1", frozenset({"g2"}))]))
+    read = first.fetch(IDS[8:20])
+    commit(first, Changes(fill=Fill(Rows("g2", read.ids[:4], np.ones((4, 4), np.float32)), read.versions[:4])))
+    first.close()
+    before = state(other := open_store(url), {"g1": 4, "g2": 4})
     while True:
         store = open_store(url, disk=disk)
         disk.left = steps
         try:
-            commit(store, everything(np.random.default_rng(0)))
+            commit(store, everything(read))
             break
         except StoreError:
             failed += 1
         disk.left = -1
         if steps % 2:
-            assert seen(other) == before
+            assert state(other, {"g1": 4, "g2": 4}) == before
         else:
             with other.writing("the next one") as pointer:
                 assert pointer.sequence == before["pointer"][0]
-            assert seen(store) == before
+            assert state(store, {"g1": 4, "g2": 4}) == before
         store.close()
         steps += 1
-    assert failed > 10 and seen(other)["pointer"][0] == before["pointer"][0] + 1
+    assert failed > 10 and other.pointer().sequence == before["pointer"][0] + 1
+    assert other.vectors("g2", IDS[8:20])[1].tolist() == [[1.0] * 4] * 4 + [[8.0] * 4] * 8
     other.close()
 
 
@@ -259,6 +266,33 @@ def test_readers_of_all_rows_wait_for_no_long_commit(store: ShardedStore) -> Non
     vectors = [first[2], *(vectors for _, _, vectors in rows)]
     assert np.concatenate(vectors).tolist() == [[1.0] * 4] * 30, "the rows of one commit, the one that was there"
     other.close()
+
+
+def test_a_step_whose_clearing_fails_is_done_and_cleared_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(sharded(tmp_path / "gallery", ["lance"] * 2))
+    pairs = [("g1", frozenset({"g2"})), ("g2", frozenset({"g1"})), ("g1", frozenset({"g3"}))]
+    commit(store, Changes(create=[NewGeneration(name, 4, {}) for name in ("g2", "g3")], remainders=pairs[:2]))
+    monkeypatch.setattr(ShardedStore, "_clear", _refused)
+    commit(store, Changes(remainders=pairs))
+    read = store.fetch(IDS)
+    for name, others in pairs:
+        hits = store.search(np.ones((1, 4), np.float32), 99, generation=name, without=others, at=store.pointer())
+        assert len(hits.ids[0]) == (30 if name == "g1" else 0)
+    commit(store, Changes(fill=Fill(Rows("g2", IDS[:9], np.ones((9, 4), np.float32)), read.versions[:9])))
+    commit(store, Changes(drop=["g2"], remainders=pairs[2:]))
+    read = store.fetch(IDS)
+    assert set(read.generations) == {frozenset({"g1"})} and store.upkeep("g1").rows == 30
+    with pytest.raises(GalleryError, match="no generation 'g2'"):
+        store.vectors("g2", IDS)
+    done = commit(store, Changes(fill=Fill(Rows("g3", IDS, np.ones((30, 4), np.float32)), read.versions, read)))
+    assert done.pointer.held == {frozenset({"g1", "g3"}): 30}
+    with pytest.raises(StoreError):
+        commit(store, Changes(create=[NewGeneration("g2", 4, {})]))
+    monkeypatch.undo()
+    commit(store, Changes(create=[NewGeneration("g2", 4, {})]))
+    assert store.upkeep("g2").rows == 0 and store.pointer().held == done.pointer.held
+    assert {names for shard in store.shards for names in shard.pointer().held} == {frozenset({"g1", "g3"})}
+    store.close()
 
 
 def test_items_keep_their_shard_and_a_row_commit_writes_to_no_other(store: ShardedStore) -> None:
@@ -391,6 +425,26 @@ def test_a_backup_is_restored_with_its_journal_files_order_and_traffic(tmp_path:
     with pytest.raises(GalleryError, match="There is a gallery"):
         restore(tmp_path / "backup", sharded(tmp_path / "taken"))
     assert sorted(path.name for path in (tmp_path / "taken").iterdir()) == ["shard2", FILE]
+
+
+def test_no_shard_is_copied_before_all_have_begun_to_be_read(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, really = threading.Event(), SqliteDatabase.copy_to
+
+    def copy_to(self: SqliteDatabase, path: Path, on_bytes: Callable[[int], None]) -> None:
+        def told(count: int) -> None:
+            on_bytes(count)
+            copied.set()
+
+        if path.parent.name == "shard2":
+            assert not copied.wait(0.5)
+        really(self, path, told)
+
+    monkeypatch.setattr(SqliteDatabase, "copy_to", copy_to)
+    with Gallery(store) as gallery:
+        gallery.backup(tmp_path / "backup")
+    assert copied.is_set()
 
 
 def test_a_restore_that_was_interrupted_is_repeated(tmp_path: Path, store: ShardedStore) -> None:

@@ -449,7 +449,7 @@ class Store(Protocol):
         """
 
     def keeps(self, sequence: int) -> bool:
-        """Say whether a search may ask for a commit at whose pointer this object was not asked, too."""
+        """Say whether searches can ask for a commit even if this object never returned its pointer."""
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""

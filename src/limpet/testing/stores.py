@@ -490,6 +490,35 @@ def an_item_deleted_and_written_in_one_commit_is_written(place: StorePlace) -> N
 
 
 @promise()
+def versions_that_are_given_are_kept(place: StorePlace) -> None:
+    """As a gallery of several stores gives them, also to items without a vector."""
+    store = place.filled()
+    rows = Rows("g1", ["a"], np.ones((1, 4), np.float32))
+    versions = np.array([70, 80])
+    commit(store, Changes(upsert=Upsert(["a", "b"], [{"pieces": 1}, {}], [rows], versions)))
+    for found in (store, place.open()):
+        assert (found.fetch(["a", "b"]).versions.tolist(), found.pointer().sequence) == ([70, 80], 2)
+        assert found.pointer().held == {frozenset({"g1"}): 1, frozenset(): 1}
+        assert [(ids, of.tolist()) for ids, of, _ in found.scan_rows("g1")] == [(["a"], [70])]
+    fill = Fill(Rows("g2", ["a", "b"], np.ones((2, 6), np.float32)), versions)
+    assert commit(store, Changes(fill=fill)).filled.tolist() == [True, True]
+    wrong = partial(Upsert, ["a", "b"], [{}, {}], [rows], versions[:1])
+    refused(wrong, DataError, words="1 versions of 2 items")
+
+
+@promise()
+def a_commit_that_is_kept_can_be_searched_by_who_never_saw_its_pointer(place: StorePlace) -> None:
+    store = place.filled()
+    kept = commit(store, written("a")).pointer
+    other = place.open()
+    commit(store, Changes(delete=["a"], upsert=written("b").upsert))
+    if other.keeps(kept.sequence):
+        found = other.search(np.ones((1, 4), np.float32), 9, generation="g1", at=Pointer(kept.sequence, {}))
+        assert found.ids == [["a"]]
+    assert not other.keeps(99)
+
+
+@promise()
 def an_empty_store_answers_everything(place: StorePlace) -> None:
     store = place.create()
     assert (store.pointer().sequence, store.pointer().manifest, store.pointer().items) == (0, {}, 0)

@@ -319,14 +319,14 @@ class ShardedStore(SingleWriterStore):
         return {int(number): np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers)}
 
     def _upserts(self, upsert: Upsert, commit: Commit) -> dict[int, Upsert]:
-        of_items, ids = self._by_shard(upsert.ids), list(upsert.ids)
+        of_items, ids, versions = self._by_shard(upsert.ids), list(upsert.ids), upsert.versions_in(commit.sequence)
         routed = [(rows, of_items if list(rows.ids) == ids else self._by_shard(rows.ids)) for rows in upsert.rows]
         return {
             number: Upsert(
                 [upsert.ids[row] for row in items],
                 [upsert.metadata[row] for row in items],
                 [_some(rows, where[number]) for rows, where in routed if number in where],
-                np.full(len(items), commit.sequence, np.int64),
+                versions[items],
             )
             for number, items in of_items.items()
         }
