@@ -1,0 +1,157 @@
+"""A sharded gallery as files of a backup, and back."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, suppress
+from typing import Any
+
+from limpet.engines.backup_files import Contents
+from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.sharded.layout import ShardedLayout
+from limpet.engines.sharded.record import ShardState, TopRecord
+from limpet.engines.store import JournalEntry, Pointer, Store
+from limpet.engines.stores import open_store, restore_store
+from limpet.engines.top import Beside, Top
+from limpet.errors import GalleryError
+from limpet.support.disk import Disk
+from limpet.support.documents import parsed_json
+
+_RECORD = "shards.json"
+
+
+def copy_out(
+    top: Top, shards: Sequence[Store], writing: Callable[[], AbstractContextManager[Pointer]], into: DigestedFolder
+) -> Pointer:
+    """Write everything of one pointer into an empty folder, and return the pointer.
+
+    Writers wait until every shard has begun to be read; what each reads then stays as it is.
+
+    Args:
+        top: Of the gallery.
+        shards: All of them.
+        writing: Makes this thread the one writer.
+        into: The folder.
+    """
+    begun, go = threading.Semaphore(0), threading.Event()
+    folders = [_ShardFolder(into, f"shard{number}", begun, go) for number in range(len(shards))]
+    with ThreadPoolExecutor(len(shards)) as pool:
+        try:
+            with writing() as pointer:
+                copies = [pool.submit(one.fill, shard) for one, shard in zip(folders, shards, strict=True)]
+                for _ in copies:
+                    begun.acquire()
+                document, journal = top.read().document, top.journal(0)
+                files = {digest: top.file(digest) for digest in top.digests()}
+        finally:
+            go.set()
+        said = [[shard.kind, vars(copy.result())] for shard, copy in zip(shards, copies, strict=True)]
+    for one in folders:
+        into.digests |= {f"{one.path.name}/{name}": digest for name, digest in one.digests.items()}
+    for digest, content in files.items():
+        into.write(f"files/{digest}", [content])
+    entries = [[entry.sequence, entry.time, entry.event] for entry in journal]
+    record = {"top": document, "shards": said, "files": sorted(files), "journal": entries}
+    into.write(_RECORD, [json.dumps(record).encode()])
+    return pointer
+
+
+def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+    """Make the gallery of a backup where a file says; the top, which says that it is there, comes last.
+
+    A shard that an interrupted restore made of this backup is taken as it is.
+
+    Raises:
+        GalleryError: The file names another number of shards, something is there, or the backup is damaged.
+        StoreError: A disk fails.
+    """
+    document: Any = parsed_json(b"".join(backup.read(_RECORD)))
+    record = TopRecord.read(document["top"])
+    contents.compare(record.pointer, {name: record.pointer.covered([name]) for name in contents.rows})
+    if len(record.shards) != len(layout.shards):
+        raise GalleryError(
+            f"'{layout.file}' names {len(layout.shards)} shards.",
+            expected=f"{len(record.shards)}, as many as the backup has",
+            to_do="correct the file; nothing was restored.",
+        )
+    _refuse_gallery(layout, disk)
+    made = []
+    try:
+        for number, (url, (kind, said)) in enumerate(zip(layout.shards, document["shards"], strict=True)):
+            if not _is_restored(url, said, record, disk):
+                restore_store(url, kind, _part(backup, f"shard{number}/"), Contents(**said), disk=disk)
+                made.append(url.partition(":")[2])
+    except BaseException:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
+        top = layout.top(disk, TopRecord("", ()).plain())
+    except GalleryError:
+        top = layout.top(disk)  # which an interrupted restore made
+    with closing(top):
+        files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
+        entries = [JournalEntry(*entry) for entry in document["journal"]]
+        top.move(record.plain(), top.read(), secrets.token_hex(8), Beside(entries, files))
+
+
+class _ShardFolder(DigestedFolder):
+    """A folder for a copy of a shard, which waits until all shards have begun to be read."""
+
+    def __init__(self, into: DigestedFolder, name: str, begun: threading.Semaphore, go: threading.Event) -> None:
+        super().__init__(into.path / name, into.disk, on_bytes=self._count)
+        self._into, self._begun, self._go, self._waits = into, begun, go, True
+
+    def fill(self, shard: Store) -> Contents:
+        """Copy a shard, and return what is copied."""
+        try:
+            self.path.mkdir()
+            return Contents.of(shard.backup(self))
+        finally:
+            self._wait()  # where it failed before
+
+    def write(self, name: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write a new file, see `DigestedFolder.write`."""
+        self._wait()
+        super().write(name, blocks)
+
+    def _count(self, count: int) -> None:
+        self._wait()
+        self._into.on_bytes(count)
+
+    def _wait(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._begun.release()
+        self._go.wait()
+
+
+def _part(backup: DigestedFolder, start: str) -> DigestedFolder:
+    """Return a folder of a backup as one of its own."""
+    digests = {name.removeprefix(start): one for name, one in backup.digests.items() if name.startswith(start)}
+    return DigestedFolder(backup.path / start, backup.disk, digests, backup.on_bytes)
+
+
+def _refuse_gallery(layout: ShardedLayout, disk: Disk) -> None:
+    """Refuse to restore over a gallery; a restore that was interrupted may have left a top without shards."""
+    shards: Sequence[ShardState] = ()
+    with suppress(GalleryError), closing(layout.top(disk)) as top:
+        shards = TopRecord.read(top.read().document).shards
+    if shards:
+        raise GalleryError(
+            f"There is a gallery of '{layout.file}'.", to_do="name another file and other folders; it is as it was."
+        )
+
+
+def _is_restored(url: str, said: Mapping[str, object], record: TopRecord, disk: Disk) -> bool:
+    """Say whether a shard is there as a backup has it, since a restore of that was interrupted."""
+    with suppress(GalleryError), closing(open_store(url, disk=disk)) as shard:
+        pointer = shard.pointer()
+        same: bool = vars(Contents.of(pointer)) == said and pointer.manifest.get("gallery") == record.gallery
+        return same
+    return False
