@@ -1,4 +1,4 @@
-"""Workers of `limpet.evaluation.ranking.workers.Workers` that are no processes."""
+"""Workers of `limpet.support.workers.Workers` that are no processes."""
 
 from __future__ import annotations
 

@@ -75,3 +75,31 @@ def test_wrong_use_says_what_to_type(url: str, words: list[str], why: str, capsy
     assert main(["fragments", *words]) == 2
     told = capsys.readouterr().err
     assert why in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--engine", "ray"], "--workers, too"),
+        (["--engine", "processes", "--workers", "2", "--gpus", "1"], "--engine ray; else --device"),
+        (["--engine", "processes", "--workers", "2", "--model", "openai:m@http://127.0.0.1:9/v1"], "behind an API"),
+    ],
+)
+def test_workers_that_cannot_be_are_refused(
+    url: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = [] if "--model" in options else ["--model", "newer.safetensors"]
+    assert main(["upgrade", "backfill", url, *model, *options]) == 2
+    assert told in capsys.readouterr().err
+    assert said(capsys, 0, "upgrade", "status", url)["lacking"]["new"] == 5
+
+
+def test_processes_backfill_what_one_does(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = said(
+        capsys, 0, "upgrade", "backfill", url, "--model", "newer.safetensors", "--engine", "processes", "--workers", "2"
+    )
+    assert (done["done"]["written"], done["lacking"]["new"]) == (5, 0)
+    with Gallery.open(url) as gallery:
+        ids, vectors = gallery.store.vectors("g2", IDS)
+    assert list(ids) == IDS
+    np.testing.assert_allclose(vectors, points("newer").vectors, rtol=1e-6)  # lengths are made 1 again

@@ -19,6 +19,7 @@ from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
+from limpet.support.workers import Threads
 from limpet.training.encode import embed_features, embed_images
 from limpet.training.text_models import VectorMap
 from limpet.upgrade.vector_sources import (
@@ -225,7 +226,7 @@ class Knowing:
         return np.array([[1, len(text)] if "known" in text else [0, 0] for text in texts], np.float32)
 
 
-@pytest.mark.parametrize("around", [lambda source: source, lambda source: Parallel(source, 2)])
+@pytest.mark.parametrize("around", [lambda source: source, lambda source: Parallel(lambda: source, Threads(2))])
 def test_texts_that_are_blank_or_say_nothing_get_no_vector(around: Callable[[VectorSource], VectorSource]) -> None:
     texts = {"a": "known", "b": "", "c": " \u3000", "d": "others", "e": "also known"}
     network: Any = Knowing()
@@ -322,7 +323,7 @@ def test_what_a_function_returns_is_checked(vectors: Any, error: type[LimpetErro
 def test_several_threads_give_what_one_gives(workers: int, embed: Embed, tmp_path: Path) -> None:
     ids = [f"i{row}" for row in range(7)]
     plain = FileVectors([storage.save(embed("new", ids[:5]), tmp_path / "v.safetensors")])
-    source = Parallel(plain, workers)
+    source = Parallel(lambda: plain, Threads(workers))
     assert (source.fingerprint, source.space) == (plain.fingerprint, plain.space)
     for asked in (ids[::-1], ids[:1], ["?"], []):
         found, expected = source.embed(asked), plain.embed(asked)
@@ -337,9 +338,9 @@ def test_threads_work_at_the_same_time_and_tell_of_errors() -> None:
         together.wait()  # until all three are here
         return np.ones((len(ids), 2), np.float32)
 
-    assert len(Parallel(CallableVectors(function, NEW, Hypersphere(2)), 3).embed(["a", "b", "c"])) == 3
+    assert len(Parallel(lambda: CallableVectors(function, NEW, Hypersphere(2)), Threads(3)).embed(["a", "b", "c"])) == 3
     wrong = CallableVectors(lambda ids: np.ones((len(ids), 2)), NEW, Hypersphere(2))
     with pytest.raises(DataError, match="float64"):
-        Parallel(wrong, 2).embed(["a", "b"])
-    with pytest.raises(ConfigError, match="workers=0"):
-        Parallel(wrong, 0)
+        Parallel(lambda: wrong, Threads(2)).embed(["a", "b"])
+    with pytest.raises(ConfigError, match="count=0"):
+        Threads(0)

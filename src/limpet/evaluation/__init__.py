@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from limpet.evaluation.ranking.row_lists import RowLists
     from limpet.evaluation.ranking.scores import repeated_rows
     from limpet.evaluation.ranking.sharded import sharded
-    from limpet.evaluation.ranking.side_by_side import available_cores
     from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
     from limpet.evaluation.retrieval import NoRelevant, top_k
     from limpet.evaluation.sides import check_sides, class_names_of, relevant_by_label
     from limpet.evaluation.uncertainty import Histogram, histogram, seen_items, uncertainty_of
+    from limpet.support.workers import available_cores
 
 __all__ = [
     "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NoRelevant", "PMetrics",

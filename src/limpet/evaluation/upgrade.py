@@ -23,10 +23,10 @@ from limpet.evaluation.ranking.counting import Counts
 from limpet.evaluation.ranking.engine import Ranked, hide
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.scores import block_size, score_blocks
-from limpet.evaluation.ranking.side_by_side import available_cores
 from limpet.evaluation.retrieval import NoRelevant, RelevantRows, asked_lists, check_any_relevant, check_no_relevant
 from limpet.evaluation.sides import check_sides, in_order_of, vectors_for
 from limpet.results import Number, Part
+from limpet.support.workers import available_cores
 
 _Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
 _SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))

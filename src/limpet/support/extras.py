@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "fast": ("numba",),
     "triplet": ("pytorch_metric_learning",),
     "progress": ("tqdm",),
+    "ray": ("ray",),
 }
 """What is imported of each extra, by its name: the first extra that has a package is the one to install."""
 

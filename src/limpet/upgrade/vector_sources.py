@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,9 +14,10 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Role, StringArray
 from limpet.embeddings.string_array import IdIndex
-from limpet.errors import DataError, ReleaseError, SpaceMismatchError, refuse, shown, without_secrets
+from limpet.errors import DataError, ReleaseError, SpaceMismatchError, StoreError, refuse, shown, without_secrets
 from limpet.geometry import Space
 from limpet.support.ranges import PositiveInt, checked
+from limpet.support.workers import Workers
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read", covariant=True)
 
 ROLE: Role = "document"  # what the items of a gallery are to a model
+_LIVES = 5  # of a worker, while it embeds one part of a batch
+_log = logging.getLogger("limpet")
 
 
 class VectorSource(Protocol):
@@ -451,24 +456,77 @@ class EmbeddedItems:
         )
 
 
-@checked
 class Parallel:
-    """A source that several threads ask for parts of every batch.
+    """A source that workers ask for parts of every batch; one that dies is started anew, and its part asked for again.
 
-    This helps where embedding waits for files, a network or a device, or leaves the interpreter: decoding images and
-    the arithmetic of networks do.
+    Threads help where embedding waits for files, a network or a device, or leaves the interpreter: decoding images and
+    the arithmetic of networks do. Processes, and the machines of a cluster, have a model each.
+
+    Args:
+        opener: Returns a source; every worker that is no thread calls it once, so it is a function of a module, or a
+            `functools.partial` of one.
+        workers: Such as `limpet.support.workers.Processes`.
     """
 
-    def __init__(self, source: VectorSource, workers: PositiveInt) -> None:
-        self.source, self.workers = source, workers
-        self.fingerprint, self.space = source.fingerprint, source.space
+    def __init__(self, opener: Callable[[], VectorSource], workers: Workers) -> None:
+        self._opener, self._workers, self._key = opener, workers, uuid.uuid4().hex
+        self.without_text = set[str]()
+        """Ids of items that were asked for and have no text."""
+        self.fingerprint, self.space = self._asked([(0, _identity, ())])[0]
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what the source makes of the ids, in the order given."""
-        size = max(1, -(-len(ids) // self.workers))
-        parts = [ids[start : start + size] for start in range(0, len(ids), size)]
-        with ThreadPoolExecutor(self.workers) as threads:
-            return joined_points(self, list(threads.map(self.source.embed, parts)))
+        """Return what the source makes of the ids, in the order given.
+
+        Raises:
+            StoreError: Workers died again and again.
+        """
+        size = max(1, -(-len(ids) // len(self._workers)))
+        parts = [list(ids[start : start + size]) for start in range(0, len(ids), size)]
+        made = self._asked([(worker, _embed, (part,)) for worker, part in enumerate(parts)])
+        self.without_text.difference_update(ids)
+        self.without_text.update(*(blank for _, blank in made))
+        return joined_points(self, [found for found, _ in made])
+
+    def _asked(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        def asked(worker: int, function: Callable[..., Any], rest: tuple[Any, ...]) -> Future[Any]:
+            return self._workers.submit(worker, function, self._key, self._opener, *rest)
+
+        waiting, found = [asked(*call) for call in calls], []
+        for call, future in zip(calls, waiting, strict=True):
+            for left in reversed(range(_LIVES)):
+                try:
+                    found.append(future.result())
+                    break
+                except BrokenExecutor as error:
+                    if not left:
+                        raise StoreError(
+                            f"A worker that embeds died {_LIVES} times.",
+                            to_do="free memory, or use fewer workers; in a script, start them below "
+                            "`if __name__ == '__main__':`.",
+                        ) from error
+                    _log.warning("a worker that embeds died; another one embeds its part")
+                    future = asked(*call)
+        return found
+
+
+_OPENED: dict[str, VectorSource] = {}
+"""Sources that this process has opened for others."""
+
+
+def _source(key: str, opener: Callable[[], VectorSource]) -> VectorSource:
+    if key not in _OPENED:
+        _OPENED[key] = opener()
+    return _OPENED[key]
+
+
+def _identity(key: str, opener: Callable[[], VectorSource]) -> tuple[str, Space]:
+    source = _source(key, opener)
+    return source.fingerprint, source.space
+
+
+def _embed(key: str, opener: Callable[[], VectorSource], ids: Sequence[str]) -> tuple[EmbeddingSet, set[str]]:
+    source = _source(key, opener)
+    return source.embed(ids), without_text(source, ids)
 
 
 def points_of(source: VectorSource, ids: Sequence[str], vectors: NDArray[np.float32]) -> EmbeddingSet:

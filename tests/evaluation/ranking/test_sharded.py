@@ -20,9 +20,9 @@ from limpet.evaluation.ranking.engine import nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.sharded import mapped_from, sharded
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
-from limpet.evaluation.ranking.workers import Processes
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.geometry import SPACES
+from limpet.support.workers import Processes
 
 from ...workers_here import Here
 
@@ -161,7 +161,7 @@ def test_processes_hand_over_errors_and_their_own_end() -> None:
 def test_processes_end_with_the_one_that_started_them() -> None:
     code = """
 import os, time
-from limpet.evaluation.ranking.workers import Processes
+from limpet.support.workers import Processes
 if __name__ == "__main__":
     processes = Processes(1)
     print(processes.submit(0, os.getpid).result(), flush=True)

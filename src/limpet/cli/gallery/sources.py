@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from concurrent.futures import BrokenExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.console import console
+from limpet.cli.console import AT_END, console, long_texts
 from limpet.cli.gallery.common import made_by
 from limpet.cli.models import Embedding, releases_of
 from limpet.cli.options import DataSets
@@ -18,6 +21,8 @@ from limpet.support.devices import device_named
 if TYPE_CHECKING:
     from limpet.data import RetrievalData
     from limpet.galleries import Gallery
+    from limpet.models.long_texts import LongTextsRecord
+    from limpet.support.workers import Workers
     from limpet.upgrade.vector_sources import EmbeddedItems, ItemSource, VectorSource
 
 TO_EMBED = "--texts TEXTS --model MODEL; --data DATA --model MODEL"
@@ -107,14 +112,21 @@ class NewVectors(Embedder):
         texts: Gallery only: texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection
             with a column of texts, which is read batch by batch.
         name: Name of the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        workers: Gallery only: number of threads that embed parts of a batch.
+        workers: Gallery only: how many embed parts of a batch.
+        engine: What they are: threads; processes, each with a model of its own; or actors of Ray, in the cluster that
+            RAY_ADDRESS names, or on this machine.
+        gpus: GPUs of each actor of Ray.
     """
 
     name: str | None = None
     workers: Annotated[int, RARE] = 0
+    engine: Annotated[Literal["threads", "processes", "ray"], RARE] = "threads"
+    gpus: Annotated[float, RARE] = 0.0
 
     def __post_init__(self) -> None:
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
+        refuse(self.engine != "threads" and not self.workers, f"--engine {self.engine} alone.", "--workers, too")
+        refuse(self.gpus > 0 and self.engine != "ray", f"--gpus {self.gpus:g}.", "--engine ray; else --device")
 
     def typed(self) -> list[str]:
         """Return the options that were typed, for a command that goes on with the same vectors."""
@@ -144,8 +156,11 @@ class NewVectors(Embedder):
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
         """
+        if self.engine != "threads":
+            return self._by_processes(sets, known, fingerprint)
         from limpet.engines.reading import SourceTexts
         from limpet.engines.sources import open_source
+        from limpet.support.workers import Threads
         from limpet.training.text_models import open_map
         from limpet.upgrade.vector_sources import Parallel, TextItems, through
 
@@ -172,7 +187,52 @@ class NewVectors(Embedder):
                 else SourceTexts(open_source(address))
             )
             source = self._of_texts(items, known)
-        return Parallel(source, self.workers) if self.workers > 1 else source
+        return Parallel(lambda: source, Threads(self.workers)) if self.workers > 1 else source
+
+    def _by_processes(
+        self, sets: DataSets, known: Sequence[str], fingerprint: Callable[[], str | None]
+    ) -> VectorSource | None:
+        from limpet.models.text_encoders import is_service
+        from limpet.support.workers import Processes
+        from limpet.upgrade.vector_sources import Parallel
+
+        alone = replace(self, engine="threads", workers=0, gpus=0.0)
+        if self.model is None:
+            return alone.source(sets, known, fingerprint)
+        asks = self.model.vectors is None and is_service(self.model)
+        refuse(asks, f"--engine {self.engine} with a model behind an API.", "--engine threads, which can wait for it")
+        if self.engine == "processes":
+            workers: Workers = Processes(self.workers)
+        else:
+            from limpet.integrations.ray_actors import RayActors
+
+            workers = RayActors(self.workers, gpus=self.gpus)
+        AT_END.append(partial(_not_read_by, workers))
+        with console.status("starting workers"):
+            return Parallel(partial(_opened, alone, sets, known, fingerprint()), workers)
+
+
+def _opened(vectors: NewVectors, sets: DataSets, known: Sequence[str], fingerprint: str | None) -> VectorSource:
+    """Open the source of a worker."""
+    found = vectors.source(sets, known, lambda: fingerprint)
+    assert found is not None
+    return found
+
+
+def _not_read_by(workers: Workers) -> LongTextsRecord | None:
+    """Return what the models of all workers did not read whole; what a worker knew that died is lost."""
+    found: list[LongTextsRecord] = []
+    for worker in range(len(workers)):
+        with suppress(BrokenExecutor):
+            found += workers.submit(worker, long_texts).result()
+    if not found:
+        return None
+    from limpet.models.long_texts import LongTexts
+
+    first, read, long = found[0], sum(one.read for one in found), sum(one.long for one in found)
+    return LongTexts(first.model, first.limit, first.known, read, long, max(one.longest for one in found)).record(
+        first.on_long
+    )
 
 
 def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:

@@ -28,11 +28,10 @@ from limpet.errors import ConfigError, DataError
 from limpet.evaluation.ranking.counting import Counts, part_of
 from limpet.evaluation.ranking.part import GalleryPart, Nearest
 from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.ranking.side_by_side import available_cores
 from limpet.evaluation.ranking.tiles import Bounds, QueryBlock, RelevantScores
 from limpet.evaluation.ranking.vector_rows import ArrayRows, EmbeddingRows, VectorRows, Vectors, rows_of
-from limpet.evaluation.ranking.workers import Processes, Workers
 from limpet.geometry import Side, Space
+from limpet.support.workers import Processes, Workers, available_cores
 
 _Result = TypeVar("_Result")
 

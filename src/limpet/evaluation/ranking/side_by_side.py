@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,8 +47,3 @@ def _libraries(modules: int) -> ThreadpoolController:
     Looking for libraries takes longer than ranking a few items.
     """
     return ThreadpoolController()
-
-
-def available_cores() -> int:
-    """Return how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,86 @@
+"""Vectors that processes and actors of Ray make, some of which die, are those that one process makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limpet.errors import StoreError
+from limpet.integrations.ray_actors import RayActors
+from limpet.support.workers import Processes, Workers
+from limpet.upgrade.vector_sources import Parallel
+from opened_sources import of_lengths
+
+IDS = [*(f"i{'x' * row}" for row in range(9)), "fatal"]
+
+
+@pytest.fixture(scope="module")
+def actors() -> Iterator[RayActors]:
+    import ray
+
+    found = RayActors(2)
+    yield found
+    found.close()
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes(2) as found:
+        yield found
+
+
+@pytest.fixture(params=["processes", "actors"])
+def workers(request: pytest.FixtureRequest) -> Workers:
+    found: Workers = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 3])
+def test_workers_make_what_one_process_makes_also_where_some_die(workers: Workers, tmp_path: Path, deaths: int) -> None:
+    plain, source = of_lengths(tmp_path), Parallel(partial(of_lengths, tmp_path, deaths), workers)
+    assert (source.fingerprint, source.space) == (plain.fingerprint, plain.space)
+    for asked in (IDS, IDS[:1], []):
+        found = source.embed(asked)
+        assert list(found.ids) == asked
+        np.testing.assert_array_equal(found.vectors, plain.embed(asked).vectors)
+    assert len(list(tmp_path.glob("died*"))) == deaths
+    others = {path.name for path in tmp_path.glob("process*")} - {f"process{os.getpid()}"}
+    assert len(others) >= 2, "each made a part"
+
+
+def test_a_worker_that_dies_again_and_again_ends_it(workers: Workers, tmp_path: Path) -> None:
+    source = Parallel(partial(of_lengths, tmp_path, 99), workers)
+    with pytest.raises(StoreError, match="died 5 times"):
+        source.embed(IDS)
+    assert list(source.embed(IDS[:-1]).ids) == IDS[:-1], "the workers are alive again"
+
+
+def test_errors_of_a_worker_are_told(workers: Workers) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        workers.submit(1, int, "seven").result()
+
+
+def test_too_few_processors_are_named(actors: RayActors) -> None:
+    with pytest.raises(StoreError, match="need 100000"):
+        RayActors(100_000)
+    with pytest.raises(StoreError, match="GPU"):
+        RayActors(1, gpus=1_000)
+
+
+def test_nobody_without_the_token_gets_into_the_cluster(actors: RayActors) -> None:
+    import ray
+
+    asking = "import ray, sys; ray.init(sys.argv[1], logging_level='error'); print(ray.nodes())"
+    words = [sys.executable, "-c", asking, ray.get_runtime_context().gcs_address]
+    for further, allowed in (({}, True), ({"RAY_AUTH_TOKEN": "0" * 64}, False)):
+        environment = {**os.environ, "RAY_AUTH_MODE": "token", **further}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        assert (done.returncode == 0) == allowed, done.stderr
