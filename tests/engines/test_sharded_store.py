@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +325,41 @@ def test_a_swap_writes_to_no_shard(tmp_path: Path) -> None:
         assert [hits[0].id for hits in found.hits] == IDS[:3]
         gallery.finish()
         assert doctor(gallery).healthy
+
+
+# What somebody altered
+
+
+WRONG = (None, 3, "", [], {}, [[]], {"0": "sha256:none"}, ["0", "1"], [7, 0.5, 1], [[3, 0.5], {"9": "x"}])
+
+
+def test_altered_records_are_refused_with_a_sentence(tmp_path: Path, store: ShardedStore) -> None:
+    top, shard = (tmp_path / "gallery" / name / "gallery.db" for name in ("top", "shard0"))
+    store.close()
+    refusals = 0
+    for path, table, column in ((top, "top", "document"), (shard, "pointer", "manifest")):
+        with closing(sqlite3.connect(path)) as connection:
+            [(text,)] = connection.execute(f"SELECT {column} FROM {table}")
+            for key in json.loads(text):
+                for value in WRONG:
+                    altered = json.dumps(json.loads(text) | {key: value})
+                    connection.execute(f"UPDATE {table} SET {column} = ?", [altered])
+                    connection.commit()
+                    refusals += _refused_or_read(store.url)
+            connection.execute(f"UPDATE {table} SET {column} = ?", [text])
+            connection.commit()
+    assert refusals > 60 and _refused_or_read(store.url) == 0
+
+
+def _refused_or_read(url: str) -> int:
+    try:
+        with closing(open_store(url)) as opened:
+            opened.pointer(), opened.scan(limit=9), opened.vectors("g1", IDS)
+            with opened.writing("a test"):
+                opened.tidy(older_than=0.0)
+    except GalleryError:
+        return 1
+    return 0
 
 
 # The top

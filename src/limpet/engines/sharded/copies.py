@@ -6,13 +6,14 @@ import json
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 from limpet.engines.backup_files import Contents
 from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.ledger import reading
 from limpet.engines.sharded.layout import ShardedLayout
 from limpet.engines.sharded.record import ShardState, TopRecord
 from limpet.engines.store import JournalEntry, Pointer, Store
@@ -70,8 +71,13 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
         GalleryError: The file names another number of shards, something is there, or the backup is damaged.
         StoreError: A disk fails.
     """
-    document: Any = parsed_json(b"".join(backup.read(_RECORD)))
-    record = TopRecord.read(document["top"])
+    with reading("The list of shards of the backup"):
+        document: Any = parsed_json(b"".join(backup.read(_RECORD)))
+        record = TopRecord.read(document["top"])
+        listed = zip(record.shards, document["shards"], strict=True)
+        copies = [(str(kind), Contents(**said)) for _, (kind, said) in listed]
+        entries = [JournalEntry(*entry) for entry in document["journal"]]
+        files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
     contents.compare(record.pointer, {name: record.pointer.covered([name]) for name in contents.rows})
     if len(record.shards) != len(layout.shards):
         raise GalleryError(
@@ -82,9 +88,9 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
     _refuse_gallery(layout, disk)
     made = []
     try:
-        for number, (url, (kind, said)) in enumerate(zip(layout.shards, document["shards"], strict=True)):
-            if not _is_restored(url, said, record, disk):
-                restore_store(url, kind, _part(backup, f"shard{number}/"), Contents(**said), disk=disk)
+        for number, (url, (kind, held)) in enumerate(zip(layout.shards, copies, strict=True)):
+            if not _is_restored(url, held, record, disk):
+                restore_store(url, kind, _part(backup, f"shard{number}/"), held, disk=disk)
                 made.append(url.partition(":")[2])
     except BaseException:
         for folder in made:
@@ -95,8 +101,6 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
     except GalleryError:
         top = layout.top(disk)  # which an interrupted restore made
     with closing(top):
-        files = {digest: b"".join(backup.read(f"files/{digest}")) for digest in document["files"]}
-        entries = [JournalEntry(*entry) for entry in document["journal"]]
         top.move(record.plain(), top.read(), secrets.token_hex(8), Beside(entries, files))
 
 
@@ -148,10 +152,9 @@ def _refuse_gallery(layout: ShardedLayout, disk: Disk) -> None:
         )
 
 
-def _is_restored(url: str, said: Mapping[str, object], record: TopRecord, disk: Disk) -> bool:
+def _is_restored(url: str, held: Contents, record: TopRecord, disk: Disk) -> bool:
     """Say whether a shard is there as a backup has it, since a restore of that was interrupted."""
     with suppress(GalleryError), closing(open_store(url, disk=disk)) as shard:
         pointer = shard.pointer()
-        same: bool = vars(Contents.of(pointer)) == said and pointer.manifest.get("gallery") == record.gallery
-        return same
+        return Contents.of(pointer) == held and pointer.manifest.get("gallery") == record.gallery
     return False

@@ -10,8 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from limpet.engines.checks import damaged
 from limpet.engines.filters import Metadata
 from limpet.engines.ledger import reading
 from limpet.engines.store import Changes, Commit, Document, Fill, Items, Pointer, Rows, Store, Upsert, Vectors
@@ -19,6 +21,16 @@ from limpet.engines.store import Changes, Commit, Document, Fill, Items, Pointer
 Remainder = tuple[str, frozenset[str]]
 Held = Mapping[frozenset[str], int]
 START = Commit(0, 0.0)
+
+
+def commit_of(plain: Any) -> Commit:
+    """Return which commit plain values name.
+
+    >>> commit_of([7, 2.5])
+    Commit(sequence=7, time=2.5)
+    """
+    sequence, moment = plain
+    return Commit(int(sequence), float(moment))
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class ShardState:
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """Read what `plain` returned."""
         held = {frozenset(names.split()): int(count) for names, count in plain["held"].items()}
-        return cls(Commit(*plain["commit"]), int(plain["sequence"]), held)
+        return cls(commit_of(plain["commit"]), int(plain["sequence"]), held)
 
 
 @dataclass(frozen=True)
@@ -116,13 +128,16 @@ class TopRecord:
         """
         plain: Any = document
         with reading("The top of the gallery"):
-            unfinished = plain["unfinished"] and Unfinished(
-                Commit(*plain["unfinished"][0]), {int(shard): name for shard, name in plain["unfinished"][1].items()}
-            )
+            unfinished = None
+            if plain["unfinished"] is not None:
+                commit, undoes = plain["unfinished"]
+                unfinished = Unfinished(commit_of(commit), {int(shard): str(name) for shard, name in undoes.items()})
+                if not unfinished.shards.keys() <= set(range(len(plain["shards"]))):
+                    raise ValueError("a commit is unfinished in a shard that is not there")
             return cls(
                 str(plain["gallery"]),
                 [ShardState.read(shard) for shard in plain["shards"]],
-                Commit(*plain["commit"]),
+                commit_of(plain["commit"]),
                 dict(plain["manifest"]),
                 {name: (int(width), dict(columns)) for name, (width, columns) in plain["generations"].items()},
                 [(name, frozenset(others)) for name, others in plain["remainders"]],
@@ -179,8 +194,11 @@ def undoing(shard: Store, undo: bytes, remainders: Sequence[Remainder]) -> Chang
         undo: What that returned.
         remainders: What searches could ask for before.
     """
-    with reading("What takes an unfinished commit back"):
-        arrays = load(undo)
+    with reading(what := "What takes an unfinished commit back"):
+        try:
+            arrays = load(undo)
+        except SafetensorError as error:
+            raise damaged(what, str(error)) from error
         header = json.loads(arrays["header"].tobytes())
         rows = {name: (ids, arrays[f"rows {name}"]) for name, ids in header["rows"].items()}
         filled = shard.fetch(header["filled"])

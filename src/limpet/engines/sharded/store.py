@@ -25,6 +25,7 @@ from limpet.engines.backup_files import Contents
 from limpet.engines.checks import damaged
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.filters import Filter
+from limpet.engines.ledger import reading
 from limpet.engines.ledger_store import SingleWriterStore
 from limpet.engines.planning import check, unknown_generation
 from limpet.engines.promises import Promises
@@ -36,6 +37,7 @@ from limpet.engines.sharded.record import (
     ShardState,
     TopRecord,
     Unfinished,
+    commit_of,
     plain_remainders,
     undo_of,
     undoing,
@@ -92,7 +94,8 @@ class ShardedStore(SingleWriterStore):
         top: Says what exists.
         shards: In an order that never changes.
 
-    >>>     >>> from tempfile import mkdtemp
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, Gallery
     >>> file = Path(mkdtemp()) / "shards.json"
@@ -246,7 +249,8 @@ class ShardedStore(SingleWriterStore):
                 expected="the shards of this gallery, in the order in which it was created",
                 to_do="correct the file that names them.",
             )
-        return Commit(*says["commit"])
+        with reading(f"What '{self.shards[number].url}' says of itself"):
+            return commit_of(says["commit"])
 
     def _torn(self, record: TopRecord) -> StoreError:
         torn = [
@@ -364,7 +368,10 @@ class ShardedStore(SingleWriterStore):
     def _says(self, number: int, pointer: Pointer, record: TopRecord) -> dict[str, Any]:
         """Return what a shard says of itself: whose it is, and what it has and announces."""
         own = {"gallery": record.gallery, "shard": number, "commit": list(START), "generations": [], "remainders": []}
-        return {**own, **pointer.manifest}
+        says: dict[str, Any] = {**own, **pointer.manifest}
+        with reading(f"What '{self.shards[number].url}' says of itself"):
+            says["generations"] = sorted(map(str, says["generations"]))
+        return says
 
     def _reached(self, point: str) -> None:
         with translated(self.url):
