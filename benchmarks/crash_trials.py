@@ -6,8 +6,8 @@ the stores name (each write, sync, commit, drop and pointer move), or up to 4 ms
 gallery in a folder the power fails as well: files, or the parts of them, that were never synced are removed before the
 gallery is reopened, all of them or each by chance, and the database goes back to its last synced state. With
 PostgreSQL the server's processes are killed too in a share of the trials; which files it syncs is its own business.
-A fifth of the processes that reopen are killed themselves. A sharded gallery has shards of LanceDB and in memory, and its
-top loses the reply of every twentieth move.
+A fifth of the processes that reopen are killed themselves. A sharded gallery has shards of LanceDB and in memory, and
+its top loses the reply of every twentieth move.
 
 Beside every process another one searches and scans all the time: every reply has to be of one commit, not older than
 the last one that was acknowledged, and nothing may fail. Beside the first one a second writer takes turns, and goes on

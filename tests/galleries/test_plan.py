@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,35 @@ def test_rows_and_bytes_are_those_of_what_is_lacking(started: Gallery, embed: Em
     assert (left.rows, left.sampled, left.bytes_written) == (50, 50, 50 * 16)
     assert left.bytes_until_finish == found.bytes_until_finish, "what was filled is here to stay"
     assert sorted(name for batch in source.batches for name in batch) == IDS[150:]
+
+
+def test_a_plan_of_more_items_multiplies_what_was_measured(
+    place: str, embed: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with Gallery.create(place, fingerprint="declared:old", space=Hypersphere(4), columns={"title": "text"}) as gallery:
+        gallery.add(embed("old", IDS), metadata={"title": ["a cat"] * 200})
+        gallery.start("declared:new", Hypersphere(4))
+        before, few = gallery.store.pointer(), plan(gallery, Clocked(embed))
+        source = Clocked(embed)
+        found = plan(gallery, source, sample=100, clock=source.clock, items=1_000_000, machines=4, price_per_thousand=2)
+        assert gallery.store.pointer() == before and not list(scratch.iterdir()), "nothing was changed, nothing is left"
+    assert (found.items, found.rows, found.like) == (1_000_000, 1_000_000, 200)
+    assert found.bytes_written == 16_000_000 and found.bytes_until_finish == 5_000 * few.bytes_until_finish
+    assert found.seconds == pytest.approx(1_000_000 / 50) and found.cost == 2_000  # one batch of 0.5 + 50 * 0.01 s
+    in_folder = place.startswith(("memory:", "lance:"))
+    assert in_folder == (found.commit_seconds is not None) == (found.bytes_stored is not None)
+    if in_folder:
+        assert found.stored_per_item is not None and 16 < found.stored_per_item < 1000
+        assert found.total_seconds == max(found.commit_seconds or 0, 1_000_000 / 50 / 4)
+    assert (few.like, few.committed_per_second, few.total_seconds) == (None, None, None)
+
+
+def test_a_plan_of_more_items_needs_items_that_lack_a_vector(started: Gallery, embed: Embed) -> None:
+    started.backfill(Clocked(embed))
+    with pytest.raises(ConfigError, match="none does"):
+        plan(started, Clocked(embed), items=1_000)
 
 
 def test_the_index_form_counts_for_bytes(embed: Embed) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
 from annotated_types import Ge
 
+from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import refuse
 from limpet.galleries.items import sample as sampled_items
 from limpet.galleries.links import link_from_report
@@ -16,10 +20,12 @@ from limpet.galleries.state import GalleryState, Link, advance
 from limpet.support.ranges import Seed, checked
 from limpet.upgrade.filling import check_source
 from limpet.upgrade.plan import BackfillPlan, PlanOptions, measured_plan
-from limpet.upgrade.vector_sources import VectorSource
+from limpet.upgrade.vector_sources import CallableVectors, VectorSource
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery
+
+_COMMITTED = 20_000  # vectors whose commits are timed
 
 
 @checked
@@ -73,7 +79,58 @@ def plan(
         bytes_until_finish=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
         meanwhile=tuple(_meanwhile(link) for link in state.links if link.query == target.name),
     )
-    return measured_plan(known, source, ids, **options)
+    if source is None or options.get("items") is None:
+        return measured_plan(known, source, ids, **options)
+    kept = _Kept(source)
+    found = measured_plan(known, kept, ids, **options)
+    if kept.last is None or gallery.store.folder is None or not gallery.store.in_folder:
+        return found
+    rate, size = _committing(gallery, kept.last, ids)
+    return replace(found, committed_per_second=rate, stored_per_item=size)
+
+
+class _Kept:
+    """A source whose last vectors are kept."""
+
+    def __init__(self, source: VectorSource) -> None:
+        self._source, self.fingerprint, self.space = source, source.fingerprint, source.space
+        self.last: EmbeddingSet | None = None
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        found = self._source.embed(ids)
+        self.last = found if len(found) else self.last
+        return found
+
+
+def _committing(gallery: Gallery, some: EmbeddingSet, ids: Sequence[str]) -> tuple[float, float]:
+    """Return how many vectors like these a temporary gallery of the same kind commits in a second, and their bytes."""
+    from limpet.galleries.gallery import Gallery
+
+    width = max(len(str(_COMMITTED)), sum(map(len, ids)) // max(1, len(ids)))
+    rows = np.arange(_COMMITTED) % len(some)
+    items = EmbeddingSet(
+        some.vectors[rows],
+        StringArray.of(f"{row:0{width}d}" for row in range(_COMMITTED)),
+        some.fingerprint,
+        some.space,
+    )
+    new = CallableVectors(lambda asked: items.vectors[[int(one) for one in asked]], "declared:planned", some.space)
+    like = gallery.store.fetch(list(ids)).metadata
+    columns = {name: [like[row % len(like)].get(name) for row in range(_COMMITTED)] for name in gallery.state.columns}
+    with tempfile.TemporaryDirectory(prefix="limpet-plan-") as place:
+        url = f"{gallery.store.kind}:{place}/gallery"
+        with Gallery.create(url, fingerprint=some.fingerprint, space=some.space, columns=gallery.state.columns) as it:
+            it.add(items, metadata=columns)
+            it.start(new.fingerprint, new.space)
+            before, began = _size(place), time.perf_counter()
+            it.backfill(new)
+            seconds = time.perf_counter() - began
+            it.gc(older_than=0.0)  # what it replaced goes after an hour
+            return _COMMITTED / seconds, (_size(place) - before) / _COMMITTED
+
+
+def _size(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
 def _meanwhile(link: Link) -> str:

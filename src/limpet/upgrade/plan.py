@@ -37,6 +37,11 @@ class BackfillPlan:
         tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
         price_per_million_tokens: Of embedding; None if it is not known.
         candidates: Of a query that searches in two stages before the backfill; 0 where none does.
+        machines: How many embed, each as fast as the one where that was measured.
+        like: How many items there are, where the plan is of another number of items like these; else None.
+        committed_per_second: How fast vectors are committed, by one process; None where that was not measured.
+        stored_per_item: Bytes that a new vector takes with its id, its share of the ledger and further copies of
+            metadata, without an index; None where that was not measured.
     """
 
     generation: str
@@ -55,6 +60,10 @@ class BackfillPlan:
     tokens_per_item: float | None = None
     price_per_million_tokens: float | None = None
     candidates: int = 100
+    machines: int = 1
+    like: int | None = None
+    committed_per_second: float | None = None
+    stored_per_item: float | None = None
 
     @property
     def found_rows(self) -> int:
@@ -65,6 +74,43 @@ class BackfillPlan:
     def seconds(self) -> float | None:
         """How long embedding these will take; writing comes on top. None where nothing could be measured."""
         return self.found_rows / self.items_per_second if self.items_per_second else None
+
+    @property
+    def commit_seconds(self) -> float | None:
+        """How long committing these will take; None where that was not measured."""
+        return self.found_rows / self.committed_per_second if self.committed_per_second else None
+
+    @property
+    def total_seconds(self) -> float | None:
+        """How long both will take: one after the other on one machine; several embed while one commits.
+
+        >>> known = BackfillPlan("g2", 9000, 9000, 0, 0, items_per_second=10.0, committed_per_second=90.0)
+        >>> known.total_seconds, replace(known, machines=4).total_seconds
+        (1000.0, 225.0)
+        """
+        if self.seconds is None or self.commit_seconds is None:
+            return None
+        embedding = self.seconds / self.machines
+        return embedding + self.commit_seconds if self.machines == 1 else max(embedding, self.commit_seconds)
+
+    @property
+    def bytes_stored(self) -> float | None:
+        """Size of their vectors as the gallery keeps them; None where that was not measured."""
+        return None if self.stored_per_item is None else self.rows * self.stored_per_item
+
+    def of_items(self, items: int) -> BackfillPlan:
+        """Return the plan of so many items like these, none of which has a new vector.
+
+        >>> known = BackfillPlan("g2", 100, 50, 200, 300).of_items(10_000)
+        >>> known.items, known.rows, known.bytes_written, known.bytes_until_finish, known.like
+        (10000, 10000, 40000, 30000, 100)
+        """
+        refuse(not self.rows, f"A plan of {items:,} items like those that lack a new vector: none does.",
+               "an upgrade that is not backfilled, or a source of another model")  # fmt: skip
+        return replace(
+            self, items=items, rows=items, bytes_written=self.bytes_written * items // self.rows,
+            bytes_until_finish=self.bytes_until_finish * items // self.items, like=self.items,
+        )  # fmt: skip
 
     @property
     def cost(self) -> float | None:
@@ -123,7 +169,8 @@ class BackfillPlan:
     def to_dict(self) -> dict[str, object]:
         """Return plain values, with what follows from them."""
         derived = (
-            "found_rows", "seconds", "cost", "tokens", "rows_within_budget", "seconds_per_query", "cost_per_query"
+            "found_rows", "seconds", "commit_seconds", "total_seconds", "bytes_stored", "cost", "tokens",
+            "rows_within_budget", "seconds_per_query", "cost_per_query",
         )  # fmt: skip
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
@@ -138,6 +185,8 @@ class PlanOptions(TypedDict, total=False):
     clock: Callable[[], float]
     meter: Meter | None
     candidates: PositiveInt
+    items: PositiveInt | None
+    machines: PositiveInt
 
 
 @checked
@@ -153,6 +202,8 @@ def measured_plan(
     clock: Callable[[], float] = time.perf_counter,
     meter: Meter | None = None,
     candidates: PositiveInt = 100,
+    items: PositiveInt | None = None,
+    machines: PositiveInt = 1,
 ) -> BackfillPlan:
     """Return a plan with what a source takes, measured on a sample of the items.
 
@@ -170,9 +221,11 @@ def measured_plan(
         clock: Tells seconds.
         meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
         candidates: Of a query that searches in two stages, see `limpet.galleries.two_stage`.
+        items: Plan for so many items like those that are there; for these when left out.
+        machines: How many embed, each as fast as this one.
 
     Raises:
-        ConfigError: A budget needs a price or a source.
+        ConfigError: A budget needs a price or a source, or no item lacks a vector and ``items`` is given.
     """
     per_token = None if meter is None else meter.limits.price
     refuse(per_token is not None and price_per_thousand is not None, "Prices of items and of tokens.", "one of them")
@@ -181,7 +234,7 @@ def measured_plan(
     refuse(budget_seconds is not None and source is None, "A budget of time without a source.", "a source to measure")
     measured = _Measured() if source is None else _measured(source, ids, batch, clock)
     return replace(
-        plan,
+        plan if items is None else plan.of_items(items),
         sampled=measured.sampled,
         missing=len(measured.missing),
         missing_ids=tuple(sorted(measured.missing)[:_NAMED]),
@@ -192,6 +245,7 @@ def measured_plan(
         tokens_per_item=None if meter is None else meter.tokens_per_text,
         price_per_million_tokens=per_token,
         candidates=candidates,
+        machines=machines,
     )
 
 

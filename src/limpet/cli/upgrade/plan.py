@@ -14,7 +14,7 @@ from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.cli.upgrade.live import LiveUrl
 from limpet.cli.upgrade.vectors import source_of
-from limpet.errors import shown
+from limpet.errors import refuse, shown
 from limpet.support.wording import duration
 from limpet.upgrade.status import NextStep, next_lines
 
@@ -31,6 +31,8 @@ def plan(
     source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
+    items: Annotated[float | None, RARE] = None,
+    machines: Annotated[int, RARE] = 1,
     seconds: Annotated[float | None, RARE] = None,
     evidence: list[Path] = [],
 ) -> int:
@@ -39,6 +41,8 @@ def plan(
     A sample of the items is embedded and timed. The upgrade need not be started.
 
     Args:
+        items: Plan for this many items like those that are there, such as 1e9.
+        machines: How many machines embed, each as fast as this one.
         seconds: Report how far a backfill gets in this many seconds.
         evidence: Gallery only: results.json of `limpet evaluate`, for an upgrade that is not started yet.
 
@@ -48,12 +52,15 @@ def plan(
     """
     from limpet.attached.opening import previewed
 
+    whole = items is None or items.is_integer()
+    refuse(not whole, f"--items {items}.", "a whole number, such as 1e9")
     with url.told(), previewed(url) as it:
         vectors = source_of(it, source, sets, "new")
         with console.status("embedding a sample"):
             found: BackfillPlan = url.call(
                 it.plan, vectors, reports=evidence, price_per_thousand=spending.price_per_thousand,
                 budget_cost=spending.max_cost, budget_seconds=seconds, meter=source.meter,
+                items=None if items is None else int(items), machines=machines,
             )  # fmt: skip
         steps = _following(found, it, source, evidence)
     for line in (*plan_lines(found), *next_lines(steps, url)):
@@ -101,8 +108,12 @@ def plan_lines(found: BackfillPlan) -> list[str]:
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector, {size(found.bytes_written)} "
         f"in all; old vectors of {size(found.bytes_until_finish)} stay until `finish`."
     ]
+    if found.like is not None:
+        lines.insert(0, f"For items like the {found.like:,} that are there; times and sizes grow with their number:")
     if found.sampled:
         lines.append(_measured(found))
+    if found.like is not None:
+        lines += _at_size(found)
     if found.tokens is not None and found.tokens_per_item is not None:
         lines.append(f"Tokens: {found.tokens:,.0f}, {found.tokens_per_item:,.1f} an item, as the server counts them.")
     if found.cost is not None:
@@ -112,6 +123,22 @@ def plan_lines(found: BackfillPlan) -> list[str]:
     if found.rows and found.seconds_per_query is not None:
         lines.append(_in_two_stages(found, found.seconds_per_query))
     return [*lines, *found.meanwhile]
+
+
+def _at_size(found: BackfillPlan) -> list[str]:
+    if found.commit_seconds is None or found.bytes_stored is None:
+        return ["Writing comes on top and was not measured: backfill a part, and see `limpet upgrade status`."]
+    lines = [
+        f"Writing: {duration(found.commit_seconds)} at {found.committed_per_second:,.0f} vectors/s, and "
+        f"{size(found.bytes_stored)} on disk, measured in a temporary gallery without an approximate index."
+    ]
+    if found.machines > 1:
+        lines.append(f"Through a shared folder (`limpet fragments plan`): {size(found.bytes_written)}, once to write "
+                     "and once to read.")  # fmt: skip
+    if found.total_seconds is not None:
+        embed = f"{found.machines} machines" if found.machines > 1 else "one machine"
+        lines.append(f"In all: {duration(found.total_seconds)} with {embed}, searches and writes of others aside.")
+    return lines
 
 
 def _measured(found: BackfillPlan) -> str:
