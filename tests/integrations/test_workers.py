@@ -1,4 +1,4 @@
-"""Vectors that processes and actors of Ray make, some of which die, are those that one process makes."""
+"""What processes and actors of Ray make, some of which die, is what one process makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limpet import EmbeddingSet, evaluate
 from limpet.errors import StoreError
+from limpet.evaluation import sharded
 from limpet.integrations.ray_actors import RayActors
 from limpet.support.workers import Processes, Workers
 from limpet.upgrade.vector_sources import Parallel
@@ -84,3 +86,13 @@ def test_nobody_without_the_token_gets_into_the_cluster(actors: RayActors) -> No
         environment = {**os.environ, "RAY_AUTH_MODE": "token", **further}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
         assert (done.returncode == 0) == allowed, done.stderr
+
+
+def test_actors_rank_as_one_process_does(actors: RayActors) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2, 60, 4)).round(1).astype(np.float32)  # some scores tie
+    labels = np.arange(60) % 7
+    old, new = (EmbeddingSet(vectors[side], model=name, labels=labels) for side, name in enumerate(("old", "new")))
+    alone = evaluate(old, new, resamples=50)
+    with sharded(actors):
+        assert evaluate(old, new, resamples=50).to_dict() == alone.to_dict()
