@@ -25,11 +25,11 @@ IDS = [*(f"i{'x' * row}" for row in range(9)), "fatal"]
 
 @pytest.fixture(scope="module")
 def actors() -> Iterator[RayActors]:
-    import ray
-
     found = RayActors(2)
     yield found
     found.close()
+    import ray
+
     ray.shutdown()
 
 

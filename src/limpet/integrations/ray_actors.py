@@ -16,6 +16,7 @@ from limpet.support.extras import needing
 from limpet.support.ranges import NonNegative, PositiveInt, checked
 
 _Result = TypeVar("_Result")
+_STARTS = 3  # attempts to start Ray
 
 
 class RayActors:
@@ -44,27 +45,32 @@ class RayActors:
     @checked
     def __init__(self, count: PositiveInt, *, gpus: NonNegative = 0.0, cpus: NonNegative = 1.0) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
-        alone = not os.environ.get("RAY_ADDRESS")
         with needing("Embedding by actors of Ray"):
             import ray
         self._ray = ray
-        try:
-            if not ray.is_initialized():
-                cores = max(count, os.cpu_count() or 1) if alone else None
-                ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="error")
-            room = ray.cluster_resources()
-            for name, wanted in (("GPU", count * gpus), ("CPU", count * cpus)):
-                if room.get(name, 0) < wanted:
+        cores = None if os.environ.get("RAY_ADDRESS") else max(count, os.cpu_count() or 1)
+        for left in reversed(range(_STARTS)):
+            try:
+                if not ray.is_initialized():
+                    ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="error")
+                break
+            except Exception as error:  # Ray raises nothing narrower where a busy machine takes 30 seconds
+                ray.shutdown()
+                if not left or cores is None:
                     raise StoreError(
-                        f"The cluster has {room.get(name, 0):g} {name}, and {count} actors need {wanted:g}.",
-                        to_do="use fewer workers, or a larger cluster.",
-                    )
-            kind = ray.remote(num_cpus=cpus, num_gpus=gpus)(_Actor)
-            self._made = partial(kind.remote, str(Path.cwd()), sys.path)
-            self._actors = [self._made() for _ in range(count)]
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise StoreError(f"Ray could not be reached or started: {reason(error)}.",
-                             to_do="check RAY_ADDRESS, or leave it out for this machine alone.") from error  # fmt: skip
+                        f"Ray could not be reached or started: {reason(error)}.",
+                        to_do="check RAY_ADDRESS, or leave it out for this machine alone.",
+                    ) from error
+        room = ray.cluster_resources()
+        for name, wanted in (("GPU", count * gpus), ("CPU", count * cpus)):
+            if room.get(name, 0) < wanted:
+                raise StoreError(
+                    f"The cluster has {room.get(name, 0):g} {name}, and {count} actors need {wanted:g}.",
+                    to_do="use fewer workers, or a larger cluster.",
+                )
+        kind = ray.remote(num_cpus=cpus, num_gpus=gpus)(_Actor)
+        self._made = partial(kind.remote, str(Path.cwd()), sys.path)
+        self._actors = [self._made() for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self._actors)
