@@ -38,7 +38,7 @@ def vectors(ids: Sequence[str]) -> NDArray[np.float32]:
 
 
 def filled(url: str, items: int) -> Gallery:
-    """Return a gallery of so many items, by an old model."""
+    """Return a gallery of this number of items, by an old model."""
     drawn = np.random.default_rng(1).standard_normal((items, DIM)).astype(np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     it = Gallery.create(url, fingerprint="declared:old", space=Hypersphere(DIM))

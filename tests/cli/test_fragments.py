@@ -103,3 +103,11 @@ def test_processes_backfill_what_one_does(url: str, capsys: pytest.CaptureFixtur
         ids, vectors = gallery.store.vectors("g2", IDS)
     assert list(ids) == IDS
     np.testing.assert_allclose(vectors, points("newer").vectors, rtol=1e-6)  # lengths are made 1 again
+
+
+@pytest.mark.parametrize("options", [["--machines", "2"], ["--items", "1.5"], ["--items", "1e6", "--machines", "0"]])
+def test_plans_of_other_sizes_that_make_no_sense_are_refused(
+    url: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upgrade", "plan", url, "--model", "newer.safetensors", *options]) == 2
+    assert "Expected: " in capsys.readouterr().err

@@ -420,7 +420,7 @@ def moved(top: LosingReplies, times: int) -> None:
 
 def test_a_move_below_too_many_others_is_of_unknown_fate(top: LosingReplies) -> None:
     top.next, top.before_reply = ["lost"], lambda: moved(top, REMEMBERED)
-    with pytest.raises(StoreError, match="Nobody can say"):
+    with pytest.raises(StoreError, match="It is unknown"):
         top.move({"count": 1}, top.read(), "mine")
 
 

@@ -22,6 +22,7 @@ from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_enco
 from limpet.support.workers import Threads
 from limpet.training.encode import embed_features, embed_images
 from limpet.training.text_models import VectorMap
+from limpet.upgrade import vector_sources
 from limpet.upgrade.vector_sources import (
     CallableItems,
     CallableVectors,
@@ -329,6 +330,13 @@ def test_several_threads_give_what_one_gives(workers: int, embed: Embed, tmp_pat
         found, expected = source.embed(asked), plain.embed(asked)
         assert list(found.ids) == list(expected.ids)
         np.testing.assert_array_equal(found.vectors, expected.vectors)
+
+
+def test_a_source_of_threads_ends_with_what_divides_it() -> None:
+    plain = CallableVectors(lambda ids: np.ones((len(ids), 2), np.float32), NEW, Hypersphere(2))
+    source, opened = Parallel(lambda: plain, Threads(2)), len(vector_sources._OPENED)
+    del source
+    assert len(vector_sources._OPENED) == opened - 1
 
 
 def test_threads_work_at_the_same_time_and_tell_of_errors() -> None:

@@ -88,3 +88,12 @@ def test_methods_see_the_loss_of_divided_classes_alone() -> None:
     for read in (lambda: shown.weight, lambda: shown.logits(view())):
         with pytest.raises(ConfigError, match="divided"):
             read()
+
+
+def test_processes_draw_equally_often_so_that_one_random_state_resumes_all() -> None:
+    states = []
+    for rank in range(3):  # of 2, 3 and 3 classes
+        torch.manual_seed(0)
+        ClassShard(8, rank, 3).drawn(torch.tensor([0, -1]), 0.5)
+        states.append(torch.get_rng_state())
+    assert torch.equal(states[0], states[1]) and torch.equal(states[0], states[2])

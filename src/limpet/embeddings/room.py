@@ -99,7 +99,7 @@ def _placed(blocks: Iterable[NDArray[Any]], rows: int, about: bool) -> Iterator[
 
 @contextmanager
 def enough_room(size: int) -> Iterator[None]:
-    """Turn a failure to write so many bytes into a temporary file into a DataError."""
+    """Turn a failure to write this number of bytes to a temporary file into a DataError."""
     try:
         yield
     except OSError as error:

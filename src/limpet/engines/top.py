@@ -98,7 +98,7 @@ class Top(ABC):
     def move(self, document: Document, over: Stamped, commit: str, beside: Beside | None = None) -> Stamped:
         """Replace the document that was read, unless it has moved since; call it once for a name.
 
-        Where the place fails, it may have moved the document all the same: its last moves are looked through.
+        Where the place fails, it may still have moved the document: its last moves are looked through.
 
         Args:
             document: What is to be there.
@@ -111,7 +111,7 @@ class Top(ABC):
 
         Raises:
             GalleryError: Another writer moved it; nothing was changed.
-            StoreError: The place fails, and this move is not there, or nobody can say.
+            StoreError: The place fails, and this move is not there, or that is unknown.
         """
         after = Stamped(document, over.tag + 1, (*over.commits, commit)[-REMEMBERED:])
         failed: GalleryError = GalleryError(
@@ -129,7 +129,7 @@ class Top(ABC):
             return after
         if now.tag - over.tag > REMEMBERED and isinstance(failed, StoreError):
             raise StoreError(
-                f"Nobody can say whether commit {commit} is in '{self.url}': {REMEMBERED} others followed.",
+                f"It is unknown whether commit {commit} is in '{self.url}': {REMEMBERED} others followed.",
                 to_do="look whether this write is there before you repeat it: it is there whole, or not at all.",
             ) from failed
         raise failed

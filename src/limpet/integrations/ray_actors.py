@@ -34,7 +34,7 @@ class RayActors:
 
     Raises:
         MissingExtraError: Ray is not installed.
-        StoreError: No cluster could be reached or started, or it has no room for so many actors.
+        StoreError: No cluster could be reached or started, or it is too small for this number of actors.
 
     >>> from limpet.integrations.ray_actors import RayActors
     >>> workers = RayActors(2)  # doctest: +SKIP
@@ -76,7 +76,7 @@ class RayActors:
         return len(self._actors)
 
     def close(self) -> None:
-        """End the actors; those that nobody knows any more end by themselves."""
+        """End the actors. Without it they end with this object."""
         for actor in self._actors:
             self._ray.kill(actor)
 

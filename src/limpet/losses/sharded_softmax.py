@@ -89,7 +89,8 @@ class ClassShard:
         Returns:
             The rows of the drawn classes, ascending (c,), and the place of every item's class among them (B,), or -1.
         """
-        draws = torch.rand(self.count, device=rows.device)
+        most = -(-self.classes // self.processes)  # equal in all processes, whose random states stay equal so
+        draws = torch.rand(most, device=rows.device)[: self.count]
         draws[rows[rows >= 0]] = 2  # above all others
         needed = int((draws == 2).sum())
         chosen = draws.topk(max(needed, round(share * self.count), 1)).indices.sort().values

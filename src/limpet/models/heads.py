@@ -73,8 +73,8 @@ class RowsHead(TaskHead):
     Args:
         triplet: See `TaskHead`.
         triplet_margin: See `TaskHead`.
-        divided: Divide the classes among processes in training, for so many that one has no room for them; methods
-            can then read the loss alone.
+        divided: Divide the classes among processes in training, where one process has no room for all; methods can
+            then read the loss alone.
         sampled: Share of the classes that a step compares with: those of its items, and others drawn anew at every
             step (An et al., arXiv:2010.05222). Above 0, at most 1.
     """

@@ -204,7 +204,7 @@ class RunState:
     def _of_classes(
         self, tensors: Mapping[str, Tensor], rows: int, change: Callable[[Tensor], Tensor]
     ) -> dict[str, Tensor]:
-        """Change the tensors that have so many rows, one for each class, and leave the others as they are."""
+        """Change the tensors that have this number of rows, one for each class, and leave the others as they are."""
         own = {id(parameter) for parameter in self.objective.head.parameters()}
         trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         places = [f"optimizer.{place}." for place, parameter in enumerate(trained) if id(parameter) in own]

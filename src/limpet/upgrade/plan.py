@@ -99,7 +99,7 @@ class BackfillPlan:
         return None if self.stored_per_item is None else self.rows * self.stored_per_item
 
     def of_items(self, items: int) -> BackfillPlan:
-        """Return the plan of so many items like these, none of which has a new vector.
+        """Return the plan for this number of items like these, none of which has a new vector.
 
         >>> known = BackfillPlan("g2", 100, 50, 200, 300).of_items(10_000)
         >>> known.items, known.rows, known.bytes_written, known.bytes_until_finish, known.like
@@ -221,7 +221,7 @@ def measured_plan(
         clock: Tells seconds.
         meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
         candidates: Of a query that searches in two stages, see `limpet.galleries.two_stage`.
-        items: Plan for so many items like those that are there; for these when left out.
+        items: Plan for this number of items like those that are there; for these when left out.
         machines: How many embed, each as fast as this one.
 
     Raises:

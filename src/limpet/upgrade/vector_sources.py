@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
@@ -470,6 +471,7 @@ class Parallel:
 
     def __init__(self, opener: Callable[[], VectorSource], workers: Workers) -> None:
         self._opener, self._workers, self._key = opener, workers, uuid.uuid4().hex
+        weakref.finalize(self, _OPENED.pop, self._key, None)  # which threads opened in this process
         self.without_text = set[str]()
         """Ids of items that were asked for and have no text."""
         self.fingerprint, self.space = self._asked([(0, _identity, ())])[0]

@@ -112,10 +112,10 @@ class NewVectors(Embedder):
         texts: Gallery only: texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection
             with a column of texts, which is read batch by batch.
         name: Name of the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        workers: Gallery only: how many embed parts of a batch.
-        engine: What they are: threads; processes, each with a model of its own; or actors of Ray, in the cluster that
+        workers: Gallery only: number of workers that embed parts of a batch.
+        engine: Kind of workers: threads; processes, each with its own model; or Ray actors, in the cluster that
             RAY_ADDRESS names, or on this machine.
-        gpus: GPUs of each actor of Ray.
+        gpus: GPUs of each Ray actor.
     """
 
     name: str | None = None

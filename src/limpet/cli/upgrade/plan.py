@@ -54,6 +54,7 @@ def plan(
 
     whole = items is None or items.is_integer()
     refuse(not whole, f"--items {items}.", "a whole number, such as 1e9")
+    refuse(machines != 1 and items is None, f"--machines {machines} alone.", "--items, too")
     with url.told(), previewed(url) as it:
         vectors = source_of(it, source, sets, "new")
         with console.status("embedding a sample"):

@@ -82,7 +82,7 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
     if len(record.shards) != len(layout.shards):
         raise GalleryError(
             f"'{layout.file}' names {len(layout.shards)} shards.",
-            expected=f"{len(record.shards)}, as many as the backup has",
+            expected=f"{len(record.shards)}, the number of the backup",
             to_do="correct the file; nothing was restored.",
         )
     _refuse_gallery(layout, disk)

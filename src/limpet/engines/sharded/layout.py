@@ -21,7 +21,7 @@ _EXAMPLE = '{"format_version": 1, "top": "top", "shards": ["lance:shard0", "lanc
 
 
 class ShardFile(BaseModel):
-    """What the file says. It names folders only: what it holds makes nobody run code or use the network.
+    """What the file says. It names folders only: reading it runs no code and uses no network.
 
     Args:
         top: Folder of the top; None where a database holds it, which the URL then names.

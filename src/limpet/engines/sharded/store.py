@@ -75,7 +75,7 @@ _PATIENCE = 60.0  # seconds until a reader that has to wait for a writer gives u
 
 
 def shards_of(ids: Sequence[str], shards: int) -> NDArray[np.uint64]:
-    """Return the number of the shard that each item belongs to, for ever, uint64 (N,).
+    """Return the number of the shard that each item belongs to, which never changes, uint64 (N,).
 
     >>> shards_of(["a", "b", "Zoë"], 4).tolist()
     [2, 2, 0]
@@ -177,7 +177,7 @@ class ShardedStore(SingleWriterStore):
     # What exists
 
     def _read(self) -> tuple[Stamped, TopRecord]:
-        """Return the top as it is, after taking back what nobody is writing any more, if that is possible."""
+        """Return the top as it is, after taking back what a dead writer left, if that is possible."""
         stamped = self.top.read()
         record = TopRecord.read(stamped.document)
         if record.unfinished is None:
