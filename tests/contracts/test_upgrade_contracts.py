@@ -27,6 +27,7 @@ from limpet import Gallery, Hypersphere, open_upgrade
 from limpet.attached.opening import upgrade_journal
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.postgres import sharing as postgres_sharing
 from limpet.engines.sides import ModelSide
 from limpet.galleries.backup import restore
 from limpet.galleries.upgrade import GalleryUpgrade
@@ -36,7 +37,7 @@ from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource, WithText
 
 PROMISES = [str(check) for check in upgrade_contract(lambda folder: None)]  # type: ignore[arg-type,return-value]
-GALLERIES = ("memory", "lance", "postgresql", "sharded memory", "sharded lance")
+GALLERIES = ("memory", "lance", "postgresql", "sharded")
 KINDS = (*GALLERIES, "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
 
 
@@ -226,11 +227,12 @@ def goods(postgres_server: Server) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], object]:
+def new_index(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], object]:
     if kind == "table":
         shop = request.getfixturevalue("goods").renew()
         return lambda folder: AttachedIndex(PostgresApplication(shop))
     if kind == "postgresql":
+        monkeypatch.setattr(postgres_sharing, "KEPT_SECONDS", 0.1)  # a new index waits until readers let go
         url: str = request.getfixturevalue("postgres_url")
         return lambda folder: GalleryIndex(url, folder)
     if kind == "chroma":
@@ -242,8 +244,8 @@ def new_index(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], obj
         return lambda folder: AttachedIndex(
             QdrantApplication(f"qdrant:{folder / 'q'}", str(folder / "ledger.db"), f"&beside={beside}")
         )
-    if kind.startswith("sharded"):
-        return lambda folder: GalleryIndex(sharded(folder / "gallery", [kind.partition(" ")[2]] * 3), folder)
+    if kind == "sharded":
+        return lambda folder: GalleryIndex(sharded(folder / "gallery", ["memory"] * 3), folder)
     return lambda folder: GalleryIndex(f"{kind}:{folder / 'gallery'}", folder)
 
 
