@@ -106,6 +106,13 @@ def test_all_parts_are_one_set_with_their_classes(capsys, made: Path, tmp_path: 
     held_out = storage.load(entry["file"])
     rows = whole.ids.find(held_out.ids)
     np.testing.assert_allclose(whole.vectors[rows], held_out.vectors, atol=1e-6)
+    by = ["--workers", "1", "--engine", "processes", "--batch-size", "1"]  # 16 images at a time
+    (entry,) = document(capsys, *words, tmp_path / "apart", "--part", "all", *by)["embeddings"]
+    apart = storage.load(entry["file"])
+    assert list(apart.ids) == list(whole.ids) and len(apart) > 16
+    np.testing.assert_array_equal(apart.labels, whole.labels)
+    np.testing.assert_array_equal(apart.contents, whole.contents)
+    np.testing.assert_allclose(apart.vectors, whole.vectors, atol=1e-6)
 
 
 def test_folders_look_the_same_for_one_release_and_for_several(

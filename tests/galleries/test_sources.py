@@ -19,10 +19,10 @@ from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
+from limpet.support import workers as opened_by_workers
 from limpet.support.workers import Threads
 from limpet.training.encode import embed_features, embed_images
 from limpet.training.text_models import VectorMap
-from limpet.upgrade import vector_sources
 from limpet.upgrade.vector_sources import (
     CallableItems,
     CallableVectors,
@@ -334,9 +334,9 @@ def test_several_threads_give_what_one_gives(workers: int, embed: Embed, tmp_pat
 
 def test_a_source_of_threads_ends_with_what_divides_it() -> None:
     plain = CallableVectors(lambda ids: np.ones((len(ids), 2), np.float32), NEW, Hypersphere(2))
-    source, opened = Parallel(lambda: plain, Threads(2)), len(vector_sources._OPENED)
+    source, opened = Parallel(lambda: plain, Threads(2)), len(opened_by_workers._OPENED)
     del source
-    assert len(vector_sources._OPENED) == opened - 1
+    assert len(opened_by_workers._OPENED) == opened - 1
 
 
 def test_threads_work_at_the_same_time_and_tell_of_errors() -> None:

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 from limpet import EmbeddingSet, evaluate
+from limpet.cli import main
+from limpet.cli.models import WorkerOptions
+from limpet.embeddings import storage
 from limpet.errors import StoreError
 from limpet.evaluation import sharded
 from limpet.integrations.ray_actors import RayActors
@@ -63,6 +66,21 @@ def test_a_worker_that_dies_again_and_again_ends_it(processes: Processes, tmp_pa
     with pytest.raises(StoreError, match="died 5 times"):
         source.embed(IDS)
     assert list(source.embed(IDS[:-1]).ids) == IDS[:-1], "the workers are alive again"
+
+
+def test_texts_embedded_by_workers_are_those_of_one_process(
+    workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkerOptions, "started", lambda by, models: workers if by.workers else None)
+    texts = tmp_path / "texts.csv"
+    texts.write_text("\n".join(["text,intent", *(f"turn {row} of {row % 3},{row % 3}" for row in range(100)), ",0"]))
+    words = ["embed", "texts", str(texts), "--model", "package:wordllama", "--on-empty", "skip", "--batch-size", "2"]
+    files = []
+    for name, by in (("alone", []), ("apart", ["--workers", "2", "--engine", "processes"])):
+        assert main([*words, "--out", str(tmp_path / name), *by]) == 0
+        files.append(storage.load(tmp_path / name / "wordllama" / "embeddings.safetensors"))
+    alone, apart = files
+    assert apart.digest() == alone.digest() and len(apart) == 100
 
 
 def test_errors_of_a_worker_are_told(workers: Workers) -> None:

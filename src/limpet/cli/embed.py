@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from limpet.cli.console import as_json, console, long_texts, print_json, print_table, progress_bar
-from limpet.cli.models import Model, Opening, releases_of
+from limpet.cli.models import Model, Opening, WorkerOptions, releases_of
 from limpet.cli.options import DataSets, Reading
 from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from limpet.data.retrieval_data import RetrievalData
     from limpet.data.text_set import TextSet
     from limpet.embeddings import Role
+    from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
     from limpet.support.progress import Bar, Told
+    from limpet.training.text_models import TextModel
 
 Part = Literal["evaluation", "train", "validation", "all"]
 
@@ -157,6 +159,7 @@ def images(
     *,
     model: list[Model],
     destination: Destination,
+    by: WorkerOptions = WorkerOptions(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
     over: Annotated[Model | None, RARE] = None,
@@ -164,7 +167,6 @@ def images(
     form: Literal["points", "features"] = "points",
     flip: bool = False,
     batch_size: int = 512,
-    workers: int = 0,
     device: str = "cpu",
 ) -> int:
     """Embed images with one or more models.
@@ -178,7 +180,6 @@ def images(
         form: Points of the models' spaces, or the raw features, such as those that face templates pool.
         flip: Add the features of the mirrored image to those of the image, before anything is normalised.
         batch_size: Images at a time.
-        workers: Processes that read images.
         device: Where to compute: cpu, cuda, cuda:1, mps.
 
     Examples:
@@ -187,10 +188,10 @@ def images(
     """
     from limpet.embeddings.embedding_set import joined
     from limpet.models.named_models import image_spec
-    from limpet.training.encode import embed_images
+    from limpet.support.workers import Opened
 
     folders = destination.folders(model)
-    releases = releases_of(list(folders), over)
+    releases, workers = releases_of(list(folders), over), by.started(model)
     read: dict[tuple[object, ...], tuple[dict[str, list[ImageSet]], bool]] = {}  # rarely need two models two readings
     made: list[Made] = []
     for name, folder in folders.items():
@@ -199,18 +200,39 @@ def images(
         if key not in read:
             read[key] = _images_for(data, spec, sets, part)
         parts, labelled = read[key]
+        alone = partial(_opened_images, name, over, data, sets, part)
+        opened = Opened((lambda: (releases[name], parts)) if by.engine == "threads" else alone, workers)  # noqa: B023
         for of_part, found in parts.items():
-            total = sum(map(len, found))
+            total, embedded = sum(map(len, found)), list[EmbeddingSet]()
             with progress_bar(f"{folder.name} {of_part}", total) as bar:
-                embedded: list[EmbeddingSet] = []
-                for one in found:
-                    told = partial(_of_all, bar, sum(map(len, embedded)), total)
-                    embedded.append(embed_images(
-                        releases[name], one, form=form, flip=flip, labelled=labelled, batch_size=batch_size,
-                        workers=workers, device=device_named(device), progress=told,
-                    ))  # fmt: skip
+                for number, one in enumerate(found):
+                    told = partial(_of_all, bar, sum(map(len, embedded)), total) if workers is None else None
+                    how = {"form": form, "flip": flip, "labelled": labelled, "batch_size": batch_size,
+                           "device": device_named(device), "progress": told}  # fmt: skip
+                    rows = [(of_part, number, some, how) for some in by.divided(len(one), batch_size)]
+                    for more in opened.each(_embedded_images, rows):
+                        embedded.append(more)
+                        bar({"done": sum(map(len, embedded)), "total": total})
             made.append(Made.of(name, joined(embedded), folder / f"{of_part}.safetensors"))
     return destination.tell(made, settings)
+
+
+_Images: TypeAlias = "tuple[Release, dict[str, list[ImageSet]]]"
+
+
+def _opened_images(name: Model, over: Model | None, data: str, sets: DataSets, part: Part) -> _Images:
+    """Open a model of images, and the images, in a worker."""
+    from limpet.models.named_models import image_spec
+
+    release = releases_of([name], over)[name]
+    return release, _images_for(data, image_spec(release, name.place), sets, part)[0]
+
+
+def _embedded_images(opened: _Images, part: str, number: int, rows: slice, how: dict[str, Any]) -> EmbeddingSet:
+    from limpet.training.encode import embed_images
+
+    release, parts = opened
+    return embed_images(release, parts[part][number][rows], **how)
 
 
 def _of_all(bar: Bar, before: int, total: int, event: Told) -> None:
@@ -264,6 +286,7 @@ def texts(
     model: list[Model],
     destination: Destination,
     opening: Opening = Opening(),
+    by: WorkerOptions = WorkerOptions(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
     over: Model | None = None,
@@ -287,21 +310,41 @@ def texts(
         limpet embed texts questions.csv --model package:wordllama --out runs/old-questions
         limpet embed texts questions.csv --model release:runs/link/head --out runs/new-questions
         limpet embed texts requests.csv --model openai:bge-m3@http://localhost:8000/v1 --out runs/new
+        limpet embed texts requests.csv --model package:wordllama --out runs/old --workers 2 --engine processes
     """
-    opened = {opening.text_model(name, over): folder for name, folder in destination.folders(model).items()}
+    from limpet.embeddings.embedding_set import joined
+    from limpet.support.workers import Opened
+
+    folders, workers = destination.folders(model), by.started(model)
+    opened = {name: Opened(partial(opening.text_model, name, over), workers) for name in folders}
     parts = _parts_of_texts(texts, sets, role, on_empty)
-    for one in opened:
-        for _, of_part in parts.values():
-            one.encoder.prefix(of_part)  # refuses a role that the model needs a prefix for, before anything is embedded
+    roles = list(dict.fromkeys(of_part for _, of_part in parts.values()))
+    for one in opened.values():  # refuses a role that the model needs a prefix for, before anything is embedded
+        list(one.each(_prefixes, [(roles,)]))
     made = []
-    for one, folder in opened.items():
+    for model_name, folder in folders.items():
         for name, (found, of_part) in parts.items():
-            with progress_bar(f"{one.encoder.name} {name}", len(found)) as bar:
-                embedded = one.embed(found, role=of_part, batch_size=batch_size, on_empty=on_empty, progress=bar)
-            skipped = [*found.without_text, *sorted(set(found.ids).difference(embedded.ids))]
-            made.append(Made.of(one.name, embedded, folder / f"{name}.safetensors", without_text=skipped))
+            embedded: list[EmbeddingSet] = []
+            with progress_bar(f"{model_name.short} {name}", len(found)) as bar:
+                how = {"role": of_part, "batch_size": batch_size, "on_empty": on_empty,
+                       "progress": bar if workers is None else None}  # fmt: skip
+                some = [(found[rows], how) for rows in by.divided(len(found), batch_size)]
+                for more in opened[model_name].each(_embedded_texts, some):
+                    embedded.append(more)
+                    bar({"done": sum(map(len, embedded)), "total": len(found)})
+            whole = joined(embedded)
+            skipped = [*found.without_text, *sorted(set(found.ids).difference(whole.ids))]
+            made.append(Made.of(model_name, whole, folder / f"{name}.safetensors", without_text=skipped))
     opening.tell()
     return destination.tell(made, settings)
+
+
+def _prefixes(model: TextModel, roles: Sequence[Role]) -> list[str]:
+    return [model.encoder.prefix(role) for role in roles]
+
+
+def _embedded_texts(model: TextModel, texts: TextSet, how: dict[str, Any]) -> EmbeddingSet:
+    return model.embed(texts, **how)
 
 
 def _parts_of_texts(

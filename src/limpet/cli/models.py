@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from limpet.cli.choices import user_cache
-from limpet.cli.console import AT_END, console, progress_bar
+from limpet.cli.console import AT_END, console, long_texts, progress_bar
 from limpet.cli.parameters import RARE, Named, Options, of_one_word
 from limpet.cli.places import Place
-from limpet.errors import ConfigError
+from limpet.errors import ConfigError, refuse
 from limpet.models.names import OF_IMAGES, OF_TEXTS, ModelName
 from limpet.support.options import bound
 
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
     from limpet.geometry import Space
     from limpet.models.api.meter import Meter
     from limpet.models.api.settings import ApiSettings
+    from limpet.models.long_texts import LongTextsRecord
     from limpet.models.release import Release
     from limpet.models.text_encoders import TextSettings
+    from limpet.support.workers import Workers
     from limpet.training.text_models import TextModel
+
+
+_BATCHES = 16  # that a worker embeds at a time
 
 
 @Parameter(converter=of_one_word, accepts_keys=False, n_tokens=1)
@@ -193,6 +200,74 @@ class Embedding(Opening):
         if self.model is None:
             raise ConfigError(f"{what} without a model.", expected="--model SCHEME:PLACE, which embeds it")
         return self.model
+
+
+@dataclass(frozen=True)
+class WorkerOptions(Options):
+    """What embeds parts of the items at the same time.
+
+    Args:
+        workers: Number of workers that embed; in an upgrade, of galleries only. Default: this process alone.
+        engine: Kind of workers: threads; processes, each with its own model; or Ray actors, in the cluster that
+            RAY_ADDRESS names, or on this machine.
+        gpus: GPUs of each Ray actor.
+    """
+
+    workers: Annotated[int, RARE] = 0
+    engine: Annotated[Literal["threads", "processes", "ray"], RARE] = "threads"
+    gpus: Annotated[float, RARE] = 0.0
+
+    def __post_init__(self) -> None:
+        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
+        refuse(self.engine != "threads" and not self.workers, f"--engine {self.engine} alone.", "--workers, too")
+        refuse(self.gpus > 0 and self.engine != "ray", f"--gpus {self.gpus:g}.", "--engine ray; else --device")
+
+    def started(self, models: Sequence[Model]) -> Workers | None:
+        """Start the workers; None where this process is to embed alone.
+
+        Args:
+            models: What they are to embed with.
+
+        Raises:
+            ConfigError: Processes or actors with a model behind an API.
+            StoreError: Ray could not be started.
+        """
+        from limpet.models.text_encoders import is_service
+        from limpet.support.workers import Processes, Threads
+
+        if self.engine == "threads":
+            return Threads(self.workers) if self.workers else None
+        asks = any(model.vectors is None and is_service(model) for model in models)
+        refuse(asks, f"--engine {self.engine} with a model behind an API.", "--engine threads, which can wait for it")
+        if self.engine == "processes":
+            workers: Workers = Processes(self.workers)
+        else:
+            from limpet.integrations.ray_actors import RayActors
+
+            workers = RayActors(self.workers, gpus=self.gpus)
+        AT_END.append(partial(_not_read_by, workers))
+        return workers
+
+    def divided(self, items: int, batch_size: int) -> list[slice]:
+        """Return which items are embedded at a time: all by this process alone, some batches by a worker."""
+        step = _BATCHES * batch_size if self.workers else items
+        return [slice(start, start + step) for start in range(0, items, max(1, step))]
+
+
+def _not_read_by(workers: Workers) -> LongTextsRecord | None:
+    """Return what the models of all workers did not read whole; what a worker knew that died is lost."""
+    found: list[LongTextsRecord] = []
+    for worker in range(len(workers)):
+        with suppress(BrokenExecutor):
+            found += workers.submit(worker, long_texts).result()
+    if not found:
+        return None
+    from limpet.models.long_texts import LongTexts
+
+    first, read, long = found[0], sum(one.read for one in found), sum(one.long for one in found)
+    return LongTexts(first.model, first.limit, first.known, read, long, max(one.longest for one in found)).record(
+        first.on_long
+    )
 
 
 def releases_of(names: Sequence[Model], over: ModelName | None) -> dict[Model, Release]:

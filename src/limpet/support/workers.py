@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import threading
+import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol, Self, TypeVar
+from itertools import cycle
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from limpet.errors import StoreError
 from limpet.support.ranges import PositiveInt, checked
 
 _Result = TypeVar("_Result")
+_Kept = TypeVar("_Kept")
+
+_LIVES = 5  # of workers, for one part of the work
+_WAITING = 2  # parts for each worker, of which it does one
+_log = logging.getLogger("limpet")
 
 
 class Workers(Protocol):
@@ -109,3 +119,64 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+class Opened(Generic[_Kept]):
+    """What every worker opens once and keeps, such as a model; one that dies is started anew, and its part done again.
+
+    Args:
+        opener: Opens it. Threads do so once together; for others it is a function of a module, or a
+            `functools.partial` of one.
+        workers: Such as `Processes`; None for this process alone.
+    """
+
+    def __init__(self, opener: Callable[[], _Kept], workers: Workers | None) -> None:
+        self._opener, self._workers, self._key = opener, workers, uuid.uuid4().hex
+        weakref.finalize(self, _OPENED.pop, self._key, None)  # what threads opened in this process
+
+    def each(self, function: Callable[..., _Result], parts: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
+        """Yield what a function of a module returns for what was opened and each part, in order; workers take turns.
+
+        Raises:
+            StoreError: Workers died again and again.
+        """
+        calls = ((function, self._key, self._opener, part) for part in parts)
+        if self._workers is None:
+            yield from (_called(*call) for call in calls)
+            return
+        waiting: deque[tuple[int, Any, Future[_Result]]] = deque()
+        for worker, call in zip(cycle(range(len(self._workers))), calls, strict=False):
+            waiting.append((worker, call, self._workers.submit(worker, _called, *call)))
+            if len(waiting) >= _WAITING * len(self._workers):
+                yield _result(self._workers, *waiting.popleft())
+        while waiting:
+            yield _result(self._workers, *waiting.popleft())
+
+
+def _result(workers: Workers, worker: int, call: Any, future: Future[_Result]) -> _Result:
+    died = 0
+    while True:
+        try:
+            return future.result()
+        except BrokenExecutor as error:
+            died += 1
+            if died == _LIVES:
+                raise StoreError(
+                    f"A worker died {died} times.",
+                    to_do="free memory, or use fewer workers; in a script, start them below "
+                    "`if __name__ == '__main__':`.",
+                ) from error
+        _log.warning("a worker died; another one does its part")
+        future = workers.submit(worker, _called, *call)
+
+
+_OPENED: dict[str, Any] = {}
+"""What this process has opened for itself or for others."""
+_OPENING = threading.Lock()
+
+
+def _called(function: Callable[..., _Result], key: str, opener: Callable[[], Any], part: tuple[Any, ...]) -> _Result:
+    with _OPENING:
+        if key not in _OPENED:
+            _OPENED[key] = opener()
+    return function(_OPENED[key], *part)

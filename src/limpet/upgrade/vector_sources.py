@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import uuid
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,10 +11,10 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Role, StringArray
 from limpet.embeddings.string_array import IdIndex
-from limpet.errors import DataError, ReleaseError, SpaceMismatchError, StoreError, refuse, shown, without_secrets
+from limpet.errors import DataError, ReleaseError, SpaceMismatchError, refuse, shown, without_secrets
 from limpet.geometry import Space
 from limpet.support.ranges import PositiveInt, checked
-from limpet.support.workers import Workers
+from limpet.support.workers import Opened, Workers
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +27,6 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read", covariant=True)
 
 ROLE: Role = "document"  # what the items of a gallery are to a model
-_LIVES = 5  # of a worker, while it embeds one part of a batch
-_log = logging.getLogger("limpet")
 
 
 class VectorSource(Protocol):
@@ -464,17 +458,15 @@ class Parallel:
     the arithmetic of networks do. Processes, and the machines of a cluster, have a model each.
 
     Args:
-        opener: Returns a source; every worker that is no thread calls it once, so it is a function of a module, or a
-            `functools.partial` of one.
+        opener: Returns a source; see `limpet.support.workers.Opened`.
         workers: Such as `limpet.support.workers.Processes`.
     """
 
     def __init__(self, opener: Callable[[], VectorSource], workers: Workers) -> None:
-        self._opener, self._workers, self._key = opener, workers, uuid.uuid4().hex
-        weakref.finalize(self, _OPENED.pop, self._key, None)  # which threads opened in this process
+        self._workers, self._opened = workers, Opened(opener, workers)
         self.without_text = set[str]()
         """Ids of items that were asked for and have no text."""
-        self.fingerprint, self.space = self._asked([(0, _identity, ())])[0]
+        ((self.fingerprint, self.space),) = self._opened.each(_identity, [()])
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return what the source makes of the ids, in the order given.
@@ -484,50 +476,17 @@ class Parallel:
         """
         size = max(1, -(-len(ids) // len(self._workers)))
         parts = [list(ids[start : start + size]) for start in range(0, len(ids), size)]
-        made = self._asked([(worker, _embed, (part,)) for worker, part in enumerate(parts)])
+        made = list(self._opened.each(_embed, [(part,) for part in parts]))
         self.without_text.difference_update(ids)
         self.without_text.update(*(blank for _, blank in made))
         return joined_points(self, [found for found, _ in made])
 
-    def _asked(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-        def asked(worker: int, function: Callable[..., Any], rest: tuple[Any, ...]) -> Future[Any]:
-            return self._workers.submit(worker, function, self._key, self._opener, *rest)
 
-        waiting, found = [asked(*call) for call in calls], []
-        for call, future in zip(calls, waiting, strict=True):
-            for left in reversed(range(_LIVES)):
-                try:
-                    found.append(future.result())
-                    break
-                except BrokenExecutor as error:
-                    if not left:
-                        raise StoreError(
-                            f"A worker that embeds died {_LIVES} times.",
-                            to_do="free memory, or use fewer workers; in a script, start them below "
-                            "`if __name__ == '__main__':`.",
-                        ) from error
-                    _log.warning("a worker that embeds died; another one embeds its part")
-                    future = asked(*call)
-        return found
-
-
-_OPENED: dict[str, VectorSource] = {}
-"""Sources that this process has opened for others."""
-
-
-def _source(key: str, opener: Callable[[], VectorSource]) -> VectorSource:
-    if key not in _OPENED:
-        _OPENED[key] = opener()
-    return _OPENED[key]
-
-
-def _identity(key: str, opener: Callable[[], VectorSource]) -> tuple[str, Space]:
-    source = _source(key, opener)
+def _identity(source: VectorSource) -> tuple[str, Space]:
     return source.fingerprint, source.space
 
 
-def _embed(key: str, opener: Callable[[], VectorSource], ids: Sequence[str]) -> tuple[EmbeddingSet, set[str]]:
-    source = _source(key, opener)
+def _embed(source: VectorSource, ids: Sequence[str]) -> tuple[EmbeddingSet, set[str]]:
     return source.embed(ids), without_text(source, ids)
 
 

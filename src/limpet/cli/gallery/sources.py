@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import AT_END, console, long_texts
+from limpet.cli.console import console
 from limpet.cli.gallery.common import made_by
-from limpet.cli.models import Embedding, releases_of
+from limpet.cli.models import Embedding, WorkerOptions, releases_of
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
@@ -21,8 +19,6 @@ from limpet.support.devices import device_named
 if TYPE_CHECKING:
     from limpet.data import RetrievalData
     from limpet.galleries import Gallery
-    from limpet.models.long_texts import LongTextsRecord
-    from limpet.support.workers import Workers
     from limpet.upgrade.vector_sources import EmbeddedItems, ItemSource, VectorSource
 
 TO_EMBED = "--texts TEXTS --model MODEL; --data DATA --model MODEL"
@@ -99,7 +95,7 @@ class Embedder(Embedding):
 
 
 @dataclass(frozen=True)
-class NewVectors(Embedder):
+class NewVectors(WorkerOptions, Embedder):
     """Where new vectors come from: stored ones, or a model and the items.
 
     Args:
@@ -112,21 +108,9 @@ class NewVectors(Embedder):
         texts: Gallery only: texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection
             with a column of texts, which is read batch by batch.
         name: Name of the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        workers: Gallery only: number of workers that embed parts of a batch.
-        engine: Kind of workers: threads; processes, each with its own model; or Ray actors, in the cluster that
-            RAY_ADDRESS names, or on this machine.
-        gpus: GPUs of each Ray actor.
     """
 
     name: str | None = None
-    workers: Annotated[int, RARE] = 0
-    engine: Annotated[Literal["threads", "processes", "ray"], RARE] = "threads"
-    gpus: Annotated[float, RARE] = 0.0
-
-    def __post_init__(self) -> None:
-        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
-        refuse(self.engine != "threads" and not self.workers, f"--engine {self.engine} alone.", "--workers, too")
-        refuse(self.gpus > 0 and self.engine != "ray", f"--gpus {self.gpus:g}.", "--engine ray; else --device")
 
     def typed(self) -> list[str]:
         """Return the options that were typed, for a command that goes on with the same vectors."""
@@ -192,22 +176,13 @@ class NewVectors(Embedder):
     def _by_processes(
         self, sets: DataSets, known: Sequence[str], fingerprint: Callable[[], str | None]
     ) -> VectorSource | None:
-        from limpet.models.text_encoders import is_service
-        from limpet.support.workers import Processes
         from limpet.upgrade.vector_sources import Parallel
 
         alone = replace(self, engine="threads", workers=0, gpus=0.0)
         if self.model is None:
             return alone.source(sets, known, fingerprint)
-        asks = self.model.vectors is None and is_service(self.model)
-        refuse(asks, f"--engine {self.engine} with a model behind an API.", "--engine threads, which can wait for it")
-        if self.engine == "processes":
-            workers: Workers = Processes(self.workers)
-        else:
-            from limpet.integrations.ray_actors import RayActors
-
-            workers = RayActors(self.workers, gpus=self.gpus)
-        AT_END.append(partial(_not_read_by, workers))
+        workers = self.started([self.model])
+        assert workers is not None
         with console.status("starting workers"):
             return Parallel(partial(_opened, alone, sets, known, fingerprint()), workers)
 
@@ -217,22 +192,6 @@ def _opened(vectors: NewVectors, sets: DataSets, known: Sequence[str], fingerpri
     found = vectors.source(sets, known, lambda: fingerprint)
     assert found is not None
     return found
-
-
-def _not_read_by(workers: Workers) -> LongTextsRecord | None:
-    """Return what the models of all workers did not read whole; what a worker knew that died is lost."""
-    found: list[LongTextsRecord] = []
-    for worker in range(len(workers)):
-        with suppress(BrokenExecutor):
-            found += workers.submit(worker, long_texts).result()
-    if not found:
-        return None
-    from limpet.models.long_texts import LongTexts
-
-    first, read, long = found[0], sum(one.read for one in found), sum(one.long for one in found)
-    return LongTexts(first.model, first.limit, first.known, read, long, max(one.longest for one in found)).record(
-        first.on_long
-    )
 
 
 def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:
