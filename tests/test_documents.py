@@ -225,8 +225,27 @@ def test_the_tutorial_on_your_own_table(
 ) -> None:
     """As printed, but for the port."""
     follow("docs/tutorials/attach.md", monkeypatch, {"54320": port})
-    before, after, collection = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
-    assert "tennis racket" in before and "fleece jacket" in after and after == collection
+    before, after = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
+    assert "tennis racket" in before and "fleece jacket" in after
+
+
+@pytest.mark.slow
+def test_the_tutorial_on_one_column(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As printed, but for the port."""
+    said = follow("docs/tutorials/same_column.md", monkeypatch, {"54320": port})
+    *_, swapped, filled, restored, _ = said
+    assert "120 of declared:v1 and 0 of adapter" in swapped and "0 of declared:v1 and 120 of adapter" in filled
+    assert "120 of declared:v1 and 0 of adapter" in restored
+
+
+@pytest.mark.slow
+def test_the_tutorial_on_your_own_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    follow("docs/tutorials/collections.md", monkeypatch)
+    (found,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
+    assert "fleece jacket" in found
 
 
 @pytest.mark.slow
