@@ -6,6 +6,10 @@ const repair = () => {
     part.removeAttribute("aria-labelledby");
     part.setAttribute("aria-label", `Pages below ${name}`);
   }
+  for (const part of document.querySelectorAll(".md-nav--secondary .md-nav")) {  // landmarks, two of them of one name
+    part.removeAttribute("aria-label");
+    part.setAttribute("role", "none");
+  }
   document.querySelectorAll(".md-code__nav").forEach((part, at) => part.setAttribute("aria-label", `Code ${at + 1}`));
   // The theme takes it from code that needs no scrolling, and gives it back late when the window becomes narrow.
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code"))
