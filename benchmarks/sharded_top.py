@@ -3,7 +3,9 @@
 Every writer is a process. It reads the top, adds one to a count of its own and moves the top, again and again. Of the
 moves, 15 % are made and their reply is lost, up to 10 ms later; 5 % of moves and readings fail and do nothing. A writer
 that was told of another one's move, or of a failure, reads and tries again. In the end every count has to be what its
-writer was told, and the top must have moved as often as all of them together.
+writer was told, and the top must have moved as often as all of them together. In a bucket, the network does that to
+requests: of writes, 10 % are done and their connection breaks, 5 % are done and answered with 500; 5 % of all requests
+are answered with 500 and not done; each is up to 5 ms under way, there and back, so that they overtake each other.
 
 Then bugs are planted, one at a time, and looked for after 100 moves.
 
@@ -14,20 +16,24 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from crash import tops
+from crash.object_server import BUCKET, Network, ObjectServer
 from crash.server import Server
 from limpet.engines.postgres.top import postgres_top
+from limpet.engines.s3.top import s3_top
 from limpet.engines.top import Top, sqlite_top
 from limpet.errors import GalleryError, StoreError
 from limpet.support.disk import Disk
@@ -35,6 +41,8 @@ from limpet.support.disk import Disk
 RESULTS = Path(__file__).parent / "results"
 WRITERS = 4
 LOST, ERRORS, WAIT = 0.15, 0.05, 0.01
+KINDS = ("SQLite", "PostgreSQL", "S3")
+NETWORK = Network(errors=ERRORS, lost=0.1, failed=0.05, slow=0.005)
 PAUSE = 0.001  # seconds at most between a reading and the move
 PATIENCE = 1800.0  # seconds until a trial counts as hanging
 
@@ -45,7 +53,7 @@ def write(
     """Make so many moves, whatever happens to each, and tell how many were refused or failed meanwhile."""
     if plant is not None:
         plant()
-    tops.lose_replies(LOST, ERRORS, WAIT)
+    tops.lose_replies(LOST, ERRORS, WAIT)  # of databases
     top, chance, refused, failed = open_top(), random.Random(writer), 0, 0
     ready.wait()  # for all writers
     for number in range(moves):
@@ -71,7 +79,7 @@ def trial(open_top: Callable[[], Top], moves: int, plant: Callable[[], None] | N
     """Let all writers make so many moves together; return what came of it, and what is wrong, if anything."""
     top = open_top()
     start = top.read()
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     told, each = context.Queue(), moves // WRITERS
     ready = context.Barrier(WRITERS)
     processes = [
@@ -108,17 +116,19 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--moves", type=int, default=10_000)
+    parser.add_argument("--kind", choices=KINDS, action="append", help="this one only; may be repeated")
     parser.add_argument("--out", type=Path, default=RESULTS / "sharded_top.txt")
     options = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="sharded_top-", dir="/dev/shm"))
     work.chmod(0o755)
     lines = [*(__doc__ or "").split("\n    python")[0].strip().splitlines(), "", f"machine {describe()}", ""]
     passed = True
-    server = Server(work)
+    server, objects = Server(work), ObjectServer()
+    os.environ.update(objects.environment)
     try:
-        for kind in ("SQLite", "PostgreSQL"):
+        for kind in options.kind or KINDS:
             for number, (name, plant) in enumerate([("no bug", None), *tops.BUGS.items()]):
-                opened = _new(kind, work, server, number)
+                opened = _new(kind, work, server, objects, number)
                 found, wrong = trial(opened, options.moves if plant is None else 100, plant)
                 passed &= bool(wrong) is (plant is not None)
                 caught = f"caught: {wrong}" if wrong else "NOT CAUGHT"
@@ -127,20 +137,27 @@ def main() -> int:
                 lines.append(line)
     finally:
         server.stop()
+        objects.stop()
         shutil.rmtree(work, ignore_errors=True)
     options.out.write_text("\n".join([*lines, "", "passed" if passed else "FAILED"]) + "\n")
     return int(not passed)
 
 
-def _new(kind: str, work: Path, server: Server, number: int) -> Callable[[], Top]:
+def _new(kind: str, work: Path, server: Server, objects: ObjectServer, number: int) -> Callable[[], Top]:
     """Make a top, and return what opens it."""
     if kind == "SQLite":
         folder = str(work / f"top{number}")
         sqlite_top(folder, Disk(), {}).close()
-        return lambda: sqlite_top(folder, Disk())
+        return partial(sqlite_top, folder, Disk())
+    if kind == "S3":
+        objects.network()
+        place = f"s3://{BUCKET}/top{number}"
+        s3_top(place, Disk(), {})
+        objects.network(NETWORK)
+        return partial(s3_top, place, Disk())
     url = f"{server.url()}&schema=top{number}"
     postgres_top(url, Disk(), {}).close()
-    return lambda: postgres_top(url, Disk())
+    return partial(postgres_top, url, Disk())
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ import vl_convert
 
 from crash import chroma_server
 from crash.milvus_server import milvus_server
+from crash.object_server import ObjectServer
 from crash.server import Server
 from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere, Space
@@ -230,6 +231,21 @@ def mortal_server() -> Iterator[Server]:
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def _object_server() -> Iterator[ObjectServer]:
+    server = ObjectServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def object_server(_object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """A server with a bucket for all tests of this process, which the environment names; do not stop it."""
+    for name, value in _object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return _object_server
 
 
 @pytest.fixture(scope="session", autouse=True)

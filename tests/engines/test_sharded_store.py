@@ -100,12 +100,12 @@ def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
 
 def test_exactly_one_of_file_and_url_names_the_top(tmp_path: Path) -> None:
     url = sharded(tmp_path)
-    with pytest.raises(ConfigError, match="names a folder of the top, and the URL a database"):
+    with pytest.raises(ConfigError, match="names a folder of the top, and the URL another place"):
         open_store(f"{url}?top=postgresql://127.0.0.1:1/none", create=True)
     with pytest.raises(ConfigError, match="is no database"):
         open_store(f"{url}?top=elsewhere", create=True)
     sharded(tmp_path, top="postgresql://127.0.0.1:1/none")
-    with pytest.raises(ConfigError, match="names no folder of the top, and the URL no database"):
+    with pytest.raises(ConfigError, match="names no folder of the top, and the URL no place"):
         open_store(url, create=True)
 
 

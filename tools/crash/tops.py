@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import obstore
+
+from limpet.engines.s3.top import S3Top
 from limpet.engines.top import Beside, LedgerTop, Stamped, Top
 from limpet.errors import GalleryError, StoreError
 
+Read = Callable[[Any], Stamped]
 STALE = 0.2  # seconds for which a document that was read is believed
 
 
 def lose_replies(share: float, errors: float = 0.0, wait: float = 0.0) -> None:
-    """Let moves of this process fail: some before they are made, some afterwards, when the reply is lost.
+    """Let moves of this process in a database fail: some before they are made, some when the reply is lost.
 
     Args:
         share: Of moves whose reply is lost.
@@ -61,37 +65,47 @@ def blind_retry(store: Any = None) -> None:
 
 def unconditional_put(store: Any = None) -> None:
     """A move replaces whatever is there."""
-    put = LedgerTop.put
+    put, really = LedgerTop.put, obstore.put
 
     def wrong(self: LedgerTop, after: Stamped, beside: Beside) -> bool:
         [(tag,)] = self.database.execute("SELECT tag FROM top WHERE one = 1")
         return put(self, Stamped(after.document, int(tag) + 1, after.commits), beside)
 
     LedgerTop.put = wrong  # type: ignore[method-assign]
+    obstore.put = lambda *words, mode=None, **more: really(*words, **more)
 
 
 def stale_read(store: Any = None) -> None:
     """A process that has read the top believes it for a while, whatever others write."""
-    read = LedgerTop.read
+    _replace_read(_stale)
 
-    def wrong(self: LedgerTop) -> Stamped:
+
+def _stale(read: Read) -> Read:
+    def wrong(self: Top) -> Stamped:
         when, known = getattr(self, "_believed", (0.0, None))
         if known is None or time.monotonic() - when > STALE:
             when, known = self._believed = time.monotonic(), read(self)  # type: ignore[attr-defined]
         return known
 
-    LedgerTop.read = wrong  # type: ignore[method-assign]
+    return wrong
 
 
 def last_move_alone(store: Any = None) -> None:
     """A writer whose reply was lost looks at the last move alone, which may be another one's on top of its own."""
-    read = LedgerTop.read
+    _replace_read(_last_alone)
 
-    def wrong(self: LedgerTop) -> Stamped:
+
+def _last_alone(read: Read) -> Read:
+    def wrong(self: Top) -> Stamped:
         found = read(self)
         return Stamped(found.document, found.tag, found.commits[-1:])
 
-    LedgerTop.read = wrong  # type: ignore[method-assign]
+    return wrong
+
+
+def _replace_read(by: Callable[[Read], Read]) -> None:
+    for kind in (LedgerTop, S3Top):
+        kind.read = by(kind.read)  # type: ignore[method-assign,assignment]
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -168,16 +168,7 @@ class GalleryLedger:
     def file(self, digest: str) -> bytes:
         """Return a value that `Changes.files` kept, see `Store.file`."""
         rows = self.database.execute("SELECT content FROM files WHERE digest = ?", [digest])
-        if not rows:
-            raise GalleryError(
-                f"The gallery has no file {digest}.",
-                to_do="ask again: gc removes what no state names any more. If it stays so, `limpet gallery doctor` "
-                "says what needs it. The gallery is as it was.",
-            )
-        [(content,)] = rows
-        if not isinstance(content, bytes) or digest_of(content) != digest:
-            raise damaged(f"The file {digest} of the gallery", "its contents have another digest")
-        return content
+        return kept_file(digest, rows[0][0] if rows else None)
 
     def _create_generations(self, changes: Changes) -> None:
         used = self.bits().values()
@@ -316,6 +307,28 @@ class GalleryLedger:
         rows = self.database.execute("SELECT id, retrieved FROM traffic")
         with reading("The count of retrieved items"):
             return {_text(identifier): _whole(retrieved) for identifier, retrieved in rows}
+
+
+def kept_file(digest: str, content: Any) -> bytes:
+    """Return a value that is kept by its digest, after proving that it is that value.
+
+    Args:
+        digest: Its name.
+        content: What is there; None for nothing.
+
+    Raises:
+        GalleryError: There is none.
+        StoreError: It is damaged.
+    """
+    if content is None:
+        raise GalleryError(
+            f"The gallery has no file {digest}.",
+            to_do="ask again: gc removes what no state names any more. If it stays so, `limpet gallery doctor` "
+            "says what needs it. The gallery is as it was.",
+        )
+    if not isinstance(content, bytes) or digest_of(content) != digest:
+        raise damaged(f"The file {digest} of the gallery", "its contents have another digest")
+    return content
 
 
 def read_journal(

@@ -227,7 +227,11 @@ def sqlite_top(place: str, disk: Disk, document: Document | None = None) -> Ledg
 TOPS: Registry[Callable[..., Top]] = Registry(
     "kind of top",
     "tops",
-    {"folder": sqlite_top, "postgresql": "limpet.engines.postgres.top:postgres_top"},
+    {
+        "folder": sqlite_top,
+        "postgresql": "limpet.engines.postgres.top:postgres_top",
+        "s3": "limpet.engines.s3.top:s3_top",
+    },
     fits=callable,
     expected="a function of a place, a disk and perhaps a first document, which returns a limpet.engines.top.Top",
 )

@@ -19,6 +19,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "peft": ("peft",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "pgvector": ("psycopg", "pgvector"),
+    "s3": ("obstore",),
     "qdrant": ("qdrant_client",),
     "milvus": ("pymilvus",),
     "milvus-lite": ("milvus_lite",),

@@ -18,13 +18,14 @@ _LIMIT = 2**20  # bytes of the file
 _Folder = Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4000)]
 _Shard = Annotated[str, StringConstraints(pattern=r"^(lance|memory):([^/\x00]|/[^/\x00])[^\x00]*$", max_length=4000)]
 _EXAMPLE = '{"format_version": 1, "top": "top", "shards": ["lance:shard0", "lance:shard1"]}'
+_TOPS = "?top=postgresql://USER@HOST/DATABASE or ?top=s3://BUCKET/PREFIX"
 
 
 class ShardFile(BaseModel):
     """What the file says. It names folders only: reading it runs no code and uses no network.
 
     Args:
-        top: Folder of the top; None where a database holds it, which the URL then names.
+        top: Folder of the top; None where a database or a bucket holds it, which the URL then names.
         shards: ``lance:FOLDER`` or ``memory:FOLDER`` each, in an order that never changes.
     """
 
@@ -39,29 +40,27 @@ class ShardedLayout:
     """Where everything of a sharded gallery is; folders count from that of the file.
 
     Args:
-        url: ``sharded:FILE``, or ``sharded:FILE?top=postgresql://…`` where a database holds the top.
+        url: ``sharded:FILE``, or ``sharded:FILE?top=postgresql://…`` or ``?top=s3://…`` where a database or a bucket
+            holds the top.
 
     Raises:
-        ConfigError: The URL names no database, or two tops, or none.
+        ConfigError: The URL names neither a database nor a bucket, or two tops, or none.
         GalleryError: The file is missing, or is no list of shards.
     """
 
     def __init__(self, url: str) -> None:
-        place, named, database = url.removeprefix("sharded:").removeprefix("//").partition("?top=")
-        self.file, self.database = Path(place), database
-        self.scheme = database.partition("://")[0] if named else "folder"
-        wrong = named and ("://" not in database or self.scheme not in TOPS)
-        refuse(
-            bool(wrong), f"The top of '{without_secrets(url)}' is no database.", "?top=postgresql://USER@HOST/DATABASE"
-        )
+        place, named, elsewhere = url.removeprefix("sharded:").removeprefix("//").partition("?top=")
+        self.file, self.elsewhere = Path(place), elsewhere
+        self.scheme = elsewhere.partition("://")[0] if named else "folder"
+        wrong = named and ("://" not in elsewhere or self.scheme not in TOPS)
+        refuse(bool(wrong), f"The top of '{without_secrets(url)}' is no database and no bucket.", _TOPS)
         found = _read(self.file)
-        if (found.top is None) is not bool(database):
+        if (found.top is None) is not bool(elsewhere):
             raise ConfigError(
                 f"'{self.file}' names {'no' if found.top is None else 'a'} folder of the top, and the URL "
-                f"{'a' if database else 'no'} database.",
+                f"{'another' if elsewhere else 'no'} place.",
                 expected="one of them",
-                to_do=f"write sharded:{self.file}?top=postgresql://USER@HOST/DATABASE, or a folder into the file: "
-                f"{_EXAMPLE}.",
+                to_do=f"write sharded:{self.file} with {_TOPS}, or a folder into the file: {_EXAMPLE}.",
             )
         pairs = [shard.partition(":")[::2] for shard in found.shards]
         self.shards = [f"{kind}:{self.file.parent / folder}" for kind, folder in pairs]
@@ -74,7 +73,7 @@ class ShardedLayout:
 
     def top(self, disk: Disk, document: Document | None = None) -> Top:
         """Return the top that is there, or a new one with a first document."""
-        place = self.database if self._top is None else str(self._top)
+        place = self.elsewhere if self._top is None else str(self._top)
         return TOPS[self.scheme](place, disk, *([] if document is None else [document]))
 
 

@@ -113,10 +113,10 @@ class ShardedStore(SingleWriterStore):
     promises: ClassVar[Promises] = Promises.of_gallery("clusters")
 
     def __init__(self, layout: ShardedLayout, top: Top, shards: Sequence[Store], disk: Disk) -> None:
-        database = f"?top={top.url}" if layout.database else ""
+        elsewhere = f"?top={top.url}" if layout.elsewhere else ""
         self._known: dict[Commit, list[Pointer]] = {}
         self._guard = threading.Lock()
-        super().__init__(f"{KIND}:{layout.file}{database}", top.lock, top.folder)
+        super().__init__(f"{KIND}:{layout.file}{elsewhere}", top.lock, top.folder)
         self.top, self.shards, self.disk = top, shards, disk
 
     def _start_anew(self) -> None:

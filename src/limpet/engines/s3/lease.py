@@ -1,0 +1,119 @@
+"""The writer's lock where no server knows who is still there: an object that its holder writes again and again."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from limpet.engines.s3.bucket import Bucket
+from limpet.engines.sqlite import holder, writer_refused
+from limpet.errors import GalleryError, StoreError
+from limpet.support.documents import parsed_json
+
+NAME = "writer.json"
+_LEASE = 8.0
+"""Seconds without a sign of its holder after which a lock is taken over, by the clock of whoever waits."""
+_BEAT, _LOOK = _LEASE / 4, 0.05  # seconds between two signs, and between two looks of those who wait
+
+
+class Lease:
+    """What one writer at a time holds.
+
+    It keeps writers out of each other's way. It does not decide: a writer that was taken for dead may still write. So
+    it is for places where every change compares before it writes, and finds that another one moved.
+
+    Args:
+        bucket: Where the object is.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._seen, self._since = "", 0.0  # the last sign of another holder, and when it was new to us
+        self._holding = False
+
+    @contextmanager
+    def held(self, who: str, timeout: float) -> Iterator[None]:
+        """Hold the lock; see `Store.writing`.
+
+        Raises:
+            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
+        """
+        tags, done = [self._wait(who, time.monotonic() + timeout)], threading.Event()
+        self._holding = True
+        beating = threading.Thread(target=self._beat, args=(who, done, tags), name="limpet lease", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            done.set()
+            beating.join()
+            self._holding = False
+            with suppress(StoreError):  # others wait until it is old
+                self._put("", tags[-1])
+
+    def check(self) -> None:
+        """Refuse to go on if others may have taken over.
+
+        Raises:
+            GalleryError: They may.
+        """
+        if not self._holding:
+            raise GalleryError(
+                f"The lock of '{self._bucket.url}' is lost: this process gave no sign for {_LEASE:.0f} s.",
+                to_do="try again.",
+                intact="What was committed before is intact, without this commit.",
+            )
+
+    def _wait(self, who: str, until: float) -> str:
+        while True:
+            found = self._bucket.read(NAME)
+            tag = None if found is None else found[1]
+            by = "" if found is None else _writer(found[0])
+            if tag is not None and tag != self._seen:
+                self._seen, self._since = tag, time.monotonic()
+            if not by or time.monotonic() - self._since > _LEASE:
+                mine = self._put(who, tag)
+                if mine is not None:
+                    return mine
+            elif time.monotonic() > until:
+                raise writer_refused(who, by)
+            time.sleep(_LOOK)
+
+    def _beat(self, who: str, done: threading.Event, tags: list[str]) -> None:
+        """Give signs until it is done, or the lock is lost."""
+        last = time.monotonic()
+        while not done.wait(_BEAT):
+            began = time.monotonic()
+            with suppress(StoreError):
+                tag = self._put(who, tags[-1])
+                if tag is None:
+                    break
+                tags[:], last = [tag], began
+            if time.monotonic() - last > _LEASE:
+                break
+        else:
+            return
+        self._holding = False
+
+    def _put(self, who: str, over: str | None) -> str | None:
+        """Write a sign; None where the last one is another one's by now."""
+        sign = {"writer": holder(who) if who else "", "sign": secrets.token_hex(8)}
+        content = json.dumps(sign).encode()
+        tag = self._bucket.put(NAME, content, over)
+        if tag is None:
+            found = self._bucket.read(NAME)
+            return found[1] if found is not None and found[0] == content else None  # whose reply was lost
+        return tag
+
+
+def _writer(content: bytes) -> str:
+    """Return who holds the lock, as the object says; empty where nobody does, or it was altered."""
+    with suppress(ValueError):
+        said: Any = parsed_json(content)
+        return str(said.get("writer", "")) if isinstance(said, dict) else ""
+    return ""

@@ -1,0 +1,155 @@
+"""A real S3 server in memory (moto) for tests and trials, one request at a time, with a network that can be made worse.
+
+moto compares before a conditional write without holding a lock, and fails where an object is read while it is written
+over: requests take turns here. What the network does to them comes before and after, several at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+PATIENCE = 120  # seconds until a server that does not answer is an error
+BUCKET = "limpet"
+_CONTROL = "/-/network"
+
+
+@dataclass(frozen=True)
+class Network:
+    """What becomes of requests, by chance.
+
+    Args:
+        errors: Share that is answered with 500, and not done.
+        lost: Share of writes that is done, and whose connection breaks before the answer.
+        failed: Share of writes that is done, and answered with 500.
+        slow: Seconds at most that a request is under way, so that later ones overtake it.
+        match: Only requests whose method and path have this in them; all if empty.
+    """
+
+    errors: float = 0.0
+    lost: float = 0.0
+    failed: float = 0.0
+    slow: float = 0.0
+    match: str = ""
+
+
+class ObjectServer:
+    """A server process on a port of its own, with a bucket. Its contents end with it."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        quiet = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(Path(__file__).parents[1])}
+        self._process = subprocess.Popen([sys.executable, "-m", "crash.object_server", str(self.port)], env=quiet)
+        until = time.monotonic() + PATIENCE
+        while True:
+            assert time.monotonic() < until and self._process.poll() is None, "no S3 server"
+            try:
+                urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=10).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which clients find it."""
+        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "of trials",
+                "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}  # fmt: skip
+
+    def network(self, network: Network = Network()) -> None:
+        """Make the network worse, or good again."""
+        body = json.dumps(asdict(network)).encode()
+        urlopen(Request(self.endpoint + _CONTROL, data=body, method="PUT"), timeout=PATIENCE).close()
+
+    def requests(self) -> dict[str, int]:
+        """Return how many requests there were, by method, since this was asked last."""
+        with urlopen(self.endpoint + _CONTROL, timeout=PATIENCE) as answer:
+            return dict(json.load(answer))
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class _Turns:
+    """Requests one at a time, with a network before and after.
+
+    Args:
+        app: The server.
+    """
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self.app, self.network, self.chance = app, Network(), random.Random(0)
+        self.turn, self.counts = threading.Lock(), dict[str, int]()
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if path == _CONTROL:
+            return self._control(environ, start)
+        self.counts[method] = self.counts.get(method, 0) + 1
+        network, drawn = self.network, self.chance.random()
+        body = _body(environ)
+        if network.match not in f"{method} {path}":
+            network = Network()
+        time.sleep(self.chance.uniform(0.0, network.slow))
+        if drawn < network.errors:
+            start("500 Internal Server Error", [("Content-Length", "0")])
+            return [b""]
+        answered: list[Any] = []
+        environ["wsgi.input"] = body
+        with self.turn:
+            content = b"".join(self.app(environ, lambda *words: answered.append(words)))
+        time.sleep(self.chance.uniform(0.0, network.slow))
+        drawn -= network.errors
+        if method in ("PUT", "POST", "DELETE") and drawn < network.lost + network.failed:
+            if drawn < network.lost:
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            start("500 Internal Server Error", [("Content-Length", "0")])
+            return [b""]
+        status, headers, *_ = answered[-1]
+        start(status, headers)
+        return [content]
+
+    def _control(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "PUT":
+            self.network = Network(**json.loads(_body(environ).read()))
+        content, self.counts = json.dumps(self.counts).encode(), {}
+        start("200 OK", [("Content-Length", str(len(content)))])
+        return [content]
+
+
+def _body(environ: dict[str, Any]) -> Any:
+    """Read what the client sends before anything becomes of the request."""
+    return io.BytesIO(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
+
+
+def _serve(port: int) -> None:
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    class Quiet(MotoRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections that stay
+
+        def log(self, *words: Any) -> None:
+            pass
+
+    turns = _Turns(create_backend_app("s3"))
+    make_server("127.0.0.1", port, turns, threaded=True, request_handler=Quiet).serve_forever()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))
