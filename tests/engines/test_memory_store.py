@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from limpet.engines.filters import Condition
 from limpet.engines.ledger import best_first
 from limpet.engines.memory import store as module
+from limpet.engines.sqlite import SqliteDatabase
 from limpet.engines.store import Changes, NewGeneration, Pointer, Rows, Store, Upsert
 from limpet.engines.stores import open_store
 from limpet.errors import GalleryError, StoreError
@@ -51,6 +54,23 @@ def test_old_pointers_see_what_was_there_until_it_is_tidied_away(store: Store) -
     assert found(store, pointers[2]) == found(store, store.pointer()) == [6] * 3
     assert found(store, written(store, 4, ids=("b", "d"))) == [8, 8, 6, 6]
     assert store.upkeep("g1").rows == 4
+
+
+def test_no_commit_reads_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"memory:{tmp_path}/gallery", create=True)
+    written(store, 1)
+    asked, execute = list[str](), SqliteDatabase.execute
+
+    def noted(database: SqliteDatabase, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")):
+            plan = execute(database, f"EXPLAIN QUERY PLAN {statement}", values)
+            asked.extend(f"{row[-1]}: {statement}" for row in plan)
+        return execute(database, statement, values)
+
+    monkeypatch.setattr(SqliteDatabase, "execute", noted)
+    written(store, 2, ids=("a",))
+    assert any("SEARCH rows" in one for one in asked)
+    assert not [one for one in asked if one.startswith(("SCAN rows", "SCAN items"))]
 
 
 def test_a_pointer_that_is_young_enough_keeps_its_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,10 @@ class StoredRows:
         for part in plan.append:
             keys = ((part.rows.generation, identifier) for identifier in part.rows.ids)
             expected.update(zip(keys, _blobs(part.rows.vectors), strict=True))
-        found = self.database.execute("SELECT generation, id, vector FROM rows WHERE written = ?", [plan.sequence])
+        clause, names = self.database.dialect.among("generation", list({name for name, _ in expected}))
+        found = self.database.execute(  # without the generation SQLite would read the whole table
+            f"SELECT generation, id, vector FROM rows WHERE {clause} AND written = ?", [names, plan.sequence]
+        )
         if {(generation, identifier): vector for generation, identifier, vector in found} != expected:
             raise StoreError(
                 f"Vectors written to '{self.database.path}' were read back differently.",
