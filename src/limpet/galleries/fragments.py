@@ -38,6 +38,7 @@ from limpet.engines.backup_files import appearing
 from limpet.engines.store import Fill, Rows
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, UpgradeStateError, shown
 from limpet.galleries.backfill import WAIT, commit_fill
+from limpet.galleries.gallery import ROWS_AT_ONCE
 from limpet.galleries.open_gallery import OpenGallery
 from limpet.galleries.rows import rows_of
 from limpet.geometry import Space
@@ -52,7 +53,7 @@ __all__ = ["Accepted", "FragmentPlan", "Manifest", "accept", "make", "plan"]
 
 ITEMS = 25_000
 """Items of a shard, unless another number is given."""
-_EMBEDDED, _COMMITTED = 1024, 4096  # items at a time
+_EMBEDDED = 1024  # items at a time
 _BLOCK = 1 << 20
 _Name = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_][0-9A-Za-z_.-]{0,200}$")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -278,8 +279,8 @@ def _commit(
     planned = dict(zip(ids, versions.tolist(), strict=True))
     rows = rows_of(gallery.state.by_name[known.generation], made)
     filled = 0
-    for start in range(0, len(rows.ids), _COMMITTED):
-        some = slice(start, start + _COMMITTED)
+    for start in range(0, len(rows.ids), ROWS_AT_ONCE):  # each commit of a folder leaves files until they are merged
+        some = slice(start, start + ROWS_AT_ONCE)
         part = Rows(rows.generation, rows.ids[some], rows.vectors[some])
         filled += commit_fill(gallery, Fill(part, np.array([planned[one] for one in part.ids], np.int64)), wait)
     return filled, len(rows.ids) - filled
