@@ -6,12 +6,15 @@
     ├── ConfigError          (ValueError)    an option, a name or a file that people write
     │   └── MissingExtraError (ImportError)  a package that only a part of this one needs is not installed
     ├── DataError            (ValueError)    images, labels or embeddings that cannot be used
+    │   └── UnknownModelError                vectors of a model that a gallery does not have
     ├── SpaceMismatchError   (ValueError)    points of two different spaces or dimensions meet
     ├── EmptyOverlapError    (ValueError)    two sides share no class or no item where some are needed
     ├── ReleaseError         (RuntimeError)  a saved model that is missing, altered or could not be written
     ├── ApiError             (RuntimeError)  a model behind an API that refuses, or does not answer as it should
     │   └── BudgetError                      what was allowed to be spent on one is spent
+    ├── ServiceError         (RuntimeError)  what `limpet serve` refuses, and why a client does not reach it
     └── GalleryError         (RuntimeError)  a gallery that cannot do what was asked of it
+        ├── GoneError                        an earlier commit that is not kept any more
         ├── StoreError                       the place where it is kept is out of reach, full or failing
         │   └── LastingStoreError            the same, where trying again changes nothing: damage, missing rights
         └── UpgradeStateError                a step of an upgrade that is not possible from where it stands
@@ -28,9 +31,10 @@ from difflib import get_close_matches
 from operator import index
 
 __all__ = [
-    "ApiError", "BudgetError", "ConfigError", "DataError", "EmptyOverlapError", "GalleryError", "LastingStoreError",
-    "LimpetError", "MissingExtraError", "ReleaseError", "SpaceMismatchError", "StoreError", "UnusableVectorsError",
-    "UpgradeStateError", "brief", "count_of", "nearest", "reason", "refuse", "shown", "unknown_name",
+    "ApiError", "BudgetError", "ConfigError", "DataError", "EmptyOverlapError", "GalleryError", "GoneError",
+    "LastingStoreError", "LimpetError", "MissingExtraError", "ReleaseError", "ServiceError", "SpaceMismatchError",
+    "StoreError", "UnknownModelError", "UnusableVectorsError", "UpgradeStateError", "brief", "count_of", "nearest",
+    "reason", "refuse", "shown", "unknown_name",
 ]  # fmt: skip
 
 _UNPRINTABLE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -170,6 +174,10 @@ class UnusableVectorsError(DataError):
     """Vectors are zero, NaN or infinite, or no points of their space for another reason: no search can use them."""
 
 
+class UnknownModelError(DataError):
+    """No generation of a gallery is of the model that made vectors."""
+
+
 class SpaceMismatchError(LimpetError, ValueError):
     """Points of two different spaces or dimensions meet."""
 
@@ -190,10 +198,30 @@ class BudgetError(ApiError):
     """What was allowed to be spent on a model behind an API is spent."""
 
 
+class ServiceError(LimpetError, RuntimeError):
+    """What the service does not do for a request, or why it cannot be reached.
+
+    Args:
+        status: Of HTTP; 0 where there was no answer.
+        retry_after: Seconds after which the same request may succeed; None where it will not.
+    """
+
+    def __init__(
+        self, status: int, given: str, expected: str = "", to_do: str = "", *, intact: str = "",
+        retry_after: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(given, expected, to_do, intact=intact)
+        self.status, self.retry_after = status, retry_after
+
+
 class GalleryError(LimpetError, RuntimeError):
     """A gallery or an attached table cannot do what was asked of it; what was committed before is intact."""
 
     INTACT = "What was committed is intact."
+
+
+class GoneError(GalleryError):
+    """What a gallery was at an earlier commit is not kept any more."""
 
 
 class StoreError(GalleryError):

@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "upgrade status": ("upgrade.steps:status", "Show the phase of the upgrade and the next command."),
     "upgrade writes": ("upgrade.steps:writes", "Declare which model your application writes with."),
     "upgrade log": ("upgrade.steps:log", "List the steps of the upgrade."),
+    "serve": ("serve:serve", "Serve a gallery over HTTP, and the steps of its upgrade as jobs."),
     "fragments plan": ("fragments:plan", "Write the items that lack a vector to a folder, as shards."),
     "fragments make": ("fragments:make", "Embed the items of shards."),
     "fragments accept": ("fragments:accept", "Write the vectors that workers made into the gallery."),

@@ -176,7 +176,7 @@ def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
         state = gallery.state
         if target not in state.by_name:
             raise _cancelled(target)
-        return int(gallery.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
+        return int(gallery.record(Changes(fill=fill), state, event).filled.sum())
 
 
 def _cancelled(target: str) -> GalleryError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -45,6 +45,7 @@ from limpet.errors import (
     ConfigError,
     DataError,
     GalleryError,
+    GoneError,
     LimpetError,
     SpaceMismatchError,
     StoreError,
@@ -88,6 +89,7 @@ class GalleryOptions(TypedDict, total=False):
 
     count_traffic: bool
     timeout: float
+    noted: Document
 
 
 class Gallery:
@@ -98,10 +100,13 @@ class Gallery:
     Args:
         count_traffic: Count how often items are retrieved, for a backfill that starts with the most retrieved.
         timeout: Seconds to wait for another writer.
+        noted: What the journal says besides of every commit of this object, such as who made it.
     """
 
-    def __init__(self, store: Store, *, count_traffic: bool = False, timeout: float = 10.0) -> None:
-        self.store, self.timeout, self.files = store, timeout, Files(store)
+    def __init__(
+        self, store: Store, *, count_traffic: bool = False, timeout: float = 10.0, noted: Document | None = None
+    ) -> None:
+        self.store, self.timeout, self.files, self.noted = store, timeout, Files(store), noted or {}
         self._states: tuple[Commit | None, GalleryState] = (None, GalleryState())
         self.count_traffic = count_traffic
         self._begin()
@@ -111,7 +116,7 @@ class Gallery:
         """Count from nothing, and wait for no thread; in a forked child, since both are its parent's."""
         self._retrieved: Counter[str] = Counter()
         self._writer: int | None = None
-        self._group = GroupCommit(partial(self.writing, "upsert"), partial(self._write_items, "upsert"))
+        self._group = GroupCommit(partial(self.writing, "upsert"), self.upsert_batches)
 
     @classmethod
     def create(
@@ -246,9 +251,13 @@ class Gallery:
         if gone:
             changes = replace(changes, drop=gone)
             event = {**event, "dropped": gone}
-        committed = self.store.commit(changes, after.to_record(), event)
+        committed = self.record(changes, after, event)
         _log.log(INFO if after != state else DEBUG, "%s: %s, active %s", event["kind"], after.phase, after.active)
         return committed
+
+    def record(self, changes: Changes, state: GalleryState, event: Document) -> Committed:
+        """Commit changes with the state they lead to; the journal says of the event what `noted` holds, too."""
+        return self.store.commit(changes, state.to_record(), {**event, **self.noted})
 
     # Rows
 
@@ -295,12 +304,17 @@ class Gallery:
             if kind == "upsert" and self._writer != threading.get_ident():
                 self._group.write(batch)
             else:
-                self._write_items(kind, [batch])
+                self.upsert_batches([batch], kind)
             written = batch.done
             listener(progress)({"done": batch.done, "total": batch.total})
         return written
 
-    def _write_items(self, kind: str, some: Sequence[ItemBatch]) -> None:
+    def upsert_batches(self, some: Sequence[ItemBatch], kind: str = "upsert") -> Committed:
+        """Write several batches of items, which `galleries.rows.batches` made, in one commit, all or nothing.
+
+        Of an item in several of them the last one counts. What they hold as `noted` is listed in the journal under
+        "requests". With the kind "add", an id that is there already is refused.
+        """
         with self.writing(kind):
             state = self.state  # another process may have moved it
             upserts = []
@@ -315,7 +329,9 @@ class Gallery:
                     to_do="`upsert` replaces items.",
                     intact="The gallery is intact.",
                 )
-            self.store.commit(Changes(upsert=upsert), state.to_record(), {"kind": kind, "items": len(upsert.ids)})
+            return self.record(Changes(upsert=upsert), state, {
+                "kind": kind, "items": len(upsert.ids), **_requests(one.noted for one in some),
+            })  # fmt: skip
 
     def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
         given = {state.made_by(part.fingerprint).name: part for part in batch.sets if len(part)}
@@ -325,10 +341,15 @@ class Gallery:
             if one.mapped_from in given and one.adapter is not None and one.name not in given
         ]
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
+    def delete(self, ids: Sequence[str], *, noted: Document | None = None) -> int:
+        """Remove items with all their vectors, and return how many there were; unknown ids are passed over.
+
+        Args:
+            ids: Of the items.
+            noted: What the journal is to list under "requests".
+        """
         names = list(dict.fromkeys(ids))
-        event: Event = {"kind": "delete", "items": len(names)}
+        event: Event = {"kind": "delete", "items": len(names), **_requests([noted])}  # type: ignore[typeddict-item]
         with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
 
@@ -343,6 +364,7 @@ class Gallery:
         where: Filter | Sequence[Filter] | str | None = None,
         exact: bool = True,
         rescore: Rescoring | None = None,
+        at: Pointer | None = None,
     ) -> Reply:
         """Find the items nearest to each query among all vectors that these queries may search.
 
@@ -355,15 +377,21 @@ class Gallery:
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
             rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.
+            at: Search as of this commit, which `now` returned a while ago, so that several searches see the same; of
+                candidates alone.
 
         Raises:
+            GalleryError: The store keeps nothing of the commit ``at`` any more.
             ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
             DataError: The fingerprint is none of the gallery's.
             ConfigError: Nobody says which model made an array of queries, and there are several.
         """
         k = count_of("k", k)
+        refuse(
+            at is not None and rescore is not None, "A search in two stages as of a commit.", "one of at= and rescore="
+        )
         if rescore is None:
-            reply = self._searched(queries, k, fingerprint, where, exact)
+            reply = self._searched(queries, k, fingerprint, where, exact, at=at)
         else:
             asked = _as_set(queries, fingerprint, self.state)
             reply = rescore.search(
@@ -383,8 +411,17 @@ class Gallery:
         where: Filter | Sequence[Filter] | str | None,
         exact: bool,
         alone: bool = False,
+        at: Pointer | None = None,
     ) -> Reply:
         """Search as of one commit; ``alone`` among the vectors of the queries' own model only."""
+        if at is not None:
+            if self.store.pointer().commit != at.commit and not self.store.keeps(at.sequence):
+                raise GoneError(
+                    f"Commit {at.sequence} of the gallery is not kept any more.",
+                    expected="a commit of a few minutes ago, in a store that keeps some",
+                    to_do="search again without it.",
+                )
+            return self._search(at, self._state(at), queries, k, fingerprint, where, exact, alone)
         while True:
             pointer, state = self.now()
             try:
@@ -427,7 +464,7 @@ class Gallery:
         names = [source.generation for source in sources]
         return Reply(
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
-            pointer.sequence, merge,
+            pointer.sequence, state.epoch, merge,
         )  # fmt: skip
 
     def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
@@ -573,7 +610,7 @@ class Gallery:
         fill = Fill(Rows(generation.name, names, form), versions)
         event: Document = {"kind": "map", "generation": generation.name, "items": len(names)}
         with self.writing("map"):
-            return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
+            return int(self.record(Changes(fill=fill), self.state, event).filled.sum())
 
     def link(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
         """Let queries of one generation search the vectors of another, in a direction that a report measured.
@@ -782,6 +819,12 @@ class Gallery:
             state = self._state(pointer)
             self._commit(state, {"kind": "gc"}, Changes(keep_files=state.files))
         return self.store.tidy(older_than=older_than)
+
+
+def _requests(noted: Iterable[Document | None]) -> dict[str, list[Document]]:
+    """Return the part of an event that lists what the requests noted that were answered by it."""
+    some = [one for one in noted if one is not None]
+    return {"requests": some} if some else {}
 
 
 def _refuse_negative(allow_missing: int) -> None:

@@ -37,7 +37,7 @@ class GroupCommit:
     def __init__(
         self,
         writing: Callable[[], AbstractContextManager[object]],
-        commit: Callable[[Sequence[ItemBatch]], None],
+        commit: Callable[[Sequence[ItemBatch]], object],
     ) -> None:
         self._writing, self._commit = writing, commit
         self._leading, self._waiting = threading.Lock(), deque[_Waiting]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from limpet.engines.store import Graph, Pointer, Store
+from limpet.engines.store import Changes, Committed, Document, Graph, Pointer, Store
 from limpet.galleries.links import Files
 from limpet.galleries.state import GalleryState
 from limpet.support.progress import Progress, Told
@@ -27,6 +27,9 @@ class OpenGallery(Protocol):
 
     def writing(self, who: str, *, timeout: float | None = None) -> AbstractContextManager[Pointer]:
         """Be the one writer."""
+
+    def record(self, changes: Changes, state: GalleryState, event: Document) -> Committed:
+        """Commit changes that leave the state as it is."""
 
     def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
         """Build an approximate index over the vectors of a generation."""

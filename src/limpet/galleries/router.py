@@ -66,6 +66,7 @@ class Reply:
         hits: At most k per query, best first.
         covered: Items that had a vector which these queries may search.
         sequence: Commit whose state was searched.
+        epoch: Of that state, see `GalleryState.epoch`.
         merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
             hits first.
         embedded: Items that were embedded for this search.
@@ -79,6 +80,7 @@ class Reply:
     covered: int
     items: int
     sequence: int
+    epoch: str
     merge: Merge
     embedded: int = 0
     kept: int = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.filters import COLUMN_TYPES, Metadata, fits
-from limpet.engines.store import Rows, Upsert, Vectors
+from limpet.engines.store import Document, Rows, Upsert, Vectors
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, shown, unknown_name
 from limpet.galleries.state import GalleryState, Generation
 
@@ -55,6 +55,7 @@ class ItemBatch:
         sets: Their points by one or several models.
         done: How many items this batch and those before it have.
         total: How many all batches have.
+        noted: What the journal is to say of who wrote it, and why.
     """
 
     ids: list[str]
@@ -62,6 +63,7 @@ class ItemBatch:
     sets: list[EmbeddingSet]
     done: int
     total: int
+    noted: Document | None = None
 
 
 def batches(

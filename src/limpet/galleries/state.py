@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from limpet.engines.checks import damaged
 from limpet.engines.filters import COLUMN_TYPES
 from limpet.engines.store import Document
-from limpet.errors import ConfigError, DataError, UpgradeStateError, unknown_name
+from limpet.errors import ConfigError, UnknownModelError, UpgradeStateError, unknown_name
 from limpet.geometry import Space, space_from_record
 from limpet.upgrade.lifecycle import Phase, check_step
 
@@ -123,6 +124,11 @@ class GalleryState:
             return "started"
         return "swapped" if self.previous else "steady"
 
+    @cached_property
+    def epoch(self) -> str:
+        """What changes with every step of an upgrade, and not with rows: 16 hexadecimal digits of the state."""
+        return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()[:16]
+
     @property
     def by_name(self) -> dict[str, Generation]:
         """The generations by name."""
@@ -141,14 +147,14 @@ class GalleryState:
         """Return the generation of the model that made queries or items.
 
         Raises:
-            DataError: No generation of the gallery was made by that model.
+            UnknownModelError: No generation of the gallery was made by that model.
         """
         generation = self.of(fingerprint)
         if generation is None:
             known = ", ".join(
                 f"{one.name}: {f'{one.note}, ' if one.note else ''}{one.fingerprint}" for one in self.generations
             )
-            raise DataError(
+            raise UnknownModelError(
                 f"Vectors with the fingerprint {fingerprint}.",
                 expected=f"a model of this gallery ({known})",
                 to_do="embed with one of these models, or `limpet upgrade start` with the new one.",

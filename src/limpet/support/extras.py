@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "milvus-lite": ("milvus_lite",),
     "api": ("httpx", "tenacity"),
     "chroma": ("httpx",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow", "lightning"),
     "wandb": ("wandb", "lightning"),

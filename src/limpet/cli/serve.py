@@ -1,0 +1,150 @@
+"""``limpet serve``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from limpet.cli.console import at_work, console, print_json
+from limpet.cli.models import Model, Opening
+from limpet.cli.options import DataSets
+from limpet.cli.parameters import RARE, Options
+from limpet.cli.places import Place
+from limpet.cli.upgrade.live import LiveUrl
+from limpet.errors import refuse, without_secrets
+
+if TYPE_CHECKING:
+    from limpet.training.text_models import TextModel
+    from limpet.upgrade.vector_sources import ItemSource
+
+
+@dataclass(frozen=True)
+class Listening(Options):
+    """Where the service listens, and who may ask.
+
+    Args:
+        host: Address to listen at. Any but a loopback address requires --keys.
+        port: Port of the API; 0 for any free one.
+        health_port: Port of /livez, /readyz and /metrics, which need no key. Default: none.
+        keys: File of keys: lines of NAME, read, write or upgrade, and the SHA-256 of the key. Default: the environment
+            variable LIMPET_KEYS, or everybody on this machine may do everything.
+        certificate: TLS certificate (PEM).
+        certificate_key: Private key of the certificate, if another file has it.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8520
+    health_port: int | None = None
+    keys: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+
+
+@dataclass(frozen=True)
+class LimitOptions(Options):
+    """What requests may take.
+
+    Args:
+        max_body: Mebibytes of a request.
+        max_k: Hits of a query.
+        max_batch: Queries or items of a request.
+        max_waiting: Items or texts that wait before requests are refused.
+        max_connections: Open connections of a process.
+        rate: Requests a second of one key, in each process. Default: any number.
+    """
+
+    max_body: Annotated[int, RARE] = 16
+    max_k: Annotated[int, RARE] = 1000
+    max_batch: Annotated[int, RARE] = 1000
+    max_waiting: Annotated[int, RARE] = 4096
+    max_connections: Annotated[int, RARE] = 1024
+    rate: Annotated[float | None, RARE] = None
+
+
+@dataclass(frozen=True)
+class Embedders(Opening):
+    """What embeds.
+
+    Args:
+        model: Text models that embed queries and items: st:FOLDER_OR_NAME, package:NAME, openai:MODEL@URL, or
+            release:FOLDER. During an upgrade, give the old and the new one.
+        texts: Gallery only: texts of the items, for a backfill: by name, a file, or the URL of a table or collection.
+    """
+
+    model: list[Model] = field(default_factory=list)
+    texts: str | None = None
+
+
+def serve(
+    url: LiveUrl,
+    *,
+    embedders: Embedders = Embedders(),
+    sets: DataSets = DataSets(),
+    listening: Listening = Listening(),
+    readers: int = 0,
+    limits: LimitOptions = LimitOptions(),
+) -> int:
+    """Serve a gallery over HTTP, and the steps of an upgrade as jobs, until SIGTERM or Ctrl-C.
+
+    The API is described at /openapi.json. Of an index that an application owns, only the upgrade is served.
+
+    Args:
+        readers: Processes that answer searches beside the one that writes. Default: the one that writes answers them.
+
+    Examples:
+        limpet serve live --model st:models/v1
+        limpet serve live --model st:models/v1 --model st:models/v2 --texts requests.csv
+            --readers 2 --health-port 8521
+        limpet serve live --host 0.0.0.0 --keys keys.txt --certificate cert.pem
+    """
+    from limpet.attached.opening import is_attached, open_upgrade
+    from limpet.service.processes import ServiceProcesses
+    from limpet.service.settings import RequestLimits, ServiceSettings
+
+    attached = is_attached(url)
+    refuse(attached and embedders.texts is not None, f"--texts with {url.owner}.", "its own texts")
+    refuse(attached and readers > 0, f"--readers with {url.owner}.", "none: the service answers no searches of it")
+    with url.told(), open_upgrade(url):
+        pass  # what is wrong is said now
+    with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
+        settings = ServiceSettings(
+            str(url), Path(folder),
+            models=tuple((str(name), partial(_model, embedders, name)) for name in embedders.model),
+            texts=None if embedders.texts is None else partial(_texts, sets, embedders.texts),
+            host=listening.host, port=listening.port, health_port=listening.health_port, readers=readers,
+            keys=listening.keys or os.environ.get("LIMPET_KEYS"), certificate=listening.certificate,
+            certificate_key=listening.certificate_key,
+            limits=RequestLimits(
+                limits.max_body, limits.max_k, limits.max_batch, limits.max_waiting, limits.max_connections, limits.rate
+            ),
+        )  # fmt: skip
+        service = ServiceProcesses(settings, verbose=logging.getLogger("limpet").isEnabledFor(logging.DEBUG))
+        scheme = "http" if listening.certificate is None else "https"
+        place = f"{scheme}://{listening.host}:{service.settings.port}"
+        console.print(f"Serving {without_secrets(url)} at {place}; Ctrl-C ends it.")
+        print_json({"url": place})
+        with at_work(""):  # which needs no sign of life every half minute
+            service.run()
+    return 0
+
+
+def _model(embedders: Embedders, name: Model, known: Sequence[str]) -> TextModel:
+    """Open a model, in a process of the service."""
+    console.quiet = True
+    return embedders.text_model(name, known=known)
+
+
+def _texts(sets: DataSets, texts: str) -> ItemSource[list[str]]:
+    """Open the texts of items, in a process of the service."""
+    from limpet.engines.reading import SourceTexts
+    from limpet.engines.sources import open_source
+    from limpet.upgrade.vector_sources import TextItems
+
+    address = Place(texts).address
+    return TextItems.of(sets.texts(texts, on_empty="skip")) if address is None else SourceTexts(open_source(address))

@@ -1,0 +1,1 @@
+"""`limpet serve`: a live index over HTTP, and the steps of its upgrade as jobs."""

@@ -1,0 +1,114 @@
+"""One call for what several requests ask within a moment: texts for a model, items for a commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from limpet.errors import ServiceError
+
+_Asked = TypeVar("_Asked")
+_Told = TypeVar("_Told")
+
+
+@dataclass(eq=False)
+class _Waiting(Generic[_Asked, _Told]):
+    asked: _Asked
+    size: int
+    answer: asyncio.Future[_Told]
+
+
+class Gathering(Generic[_Asked, _Told]):
+    """Gathers requests, and answers them in the order they came by calls in one thread.
+
+    Args:
+        answer: Called with some requests; returns the answer, or the error, of each.
+        what: What waits, for messages.
+        most: Items after which a call takes no further request.
+        seconds: How long the first request of a call waits for others.
+        room: Items that may wait; further ones are refused.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[list[_Asked]], Sequence[_Told | Exception]],
+        *,
+        what: str,
+        most: int = 1000,
+        seconds: float = 0.01,
+        room: int = 4096,
+    ) -> None:
+        self._answer, self.what, self.most, self.seconds, self.room = answer, what, most, seconds, room
+        self._waiting = deque[_Waiting[_Asked, _Told]]()
+        self.size = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=what)
+        self._some, self._full, self._closing = asyncio.Event(), asyncio.Event(), False
+        self._task = asyncio.create_task(self._run())
+
+    async def ask(self, asked: _Asked, size: int = 1) -> _Told:
+        """Return the answer to a request, or raise its error.
+
+        Raises:
+            ServiceError: Too much is waiting, or the service stops.
+        """
+        if self._closing:
+            raise ServiceError(503, "The service stops.", to_do="ask again in a moment.", retry_after=2)
+        if self.size + size > self.room and self._waiting:
+            raise ServiceError(
+                429, f"{self.size:,} {self.what} wait already.", expected=f"at most {self.room:,}",
+                to_do="ask again in a moment, or send less at a time.", intact="Nothing was changed.", retry_after=1,
+            )  # fmt: skip
+        answer: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(asked, size, answer))
+        self.size += size
+        self._some.set()
+        if self.size >= self.most:
+            self._full.set()
+        return await answer
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._waiting:
+                self._some.clear()
+                await self._some.wait()
+            if not self._closing:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._full.wait(), self.seconds)
+            group = self._taken()
+            try:
+                answers = await loop.run_in_executor(self._thread, self._answer, [one.asked for one in group])
+            except Exception as error:
+                answers = [error] * len(group)
+            for one, answer in zip(group, answers, strict=True):
+                if one.answer.done():
+                    continue  # nobody waits for it any more
+                if isinstance(answer, Exception):
+                    one.answer.set_exception(answer)
+                else:
+                    one.answer.set_result(answer)
+
+    def _taken(self) -> list[_Waiting[_Asked, _Told]]:
+        group: list[_Waiting[_Asked, _Told]] = []
+        size = 0
+        while self._waiting and (not group or size + self._waiting[0].size <= self.most):
+            group.append(self._waiting.popleft())
+            size += group[-1].size
+        self.size -= size
+        if self.size < self.most:
+            self._full.clear()
+        return group
+
+    async def close(self) -> None:
+        """Answer what waits, and nothing after that."""
+        self._closing = True
+        self._full.set()
+        while self._waiting:
+            await asyncio.wait([one.answer for one in self._waiting])
+        self._task.cancel()
+        self._thread.shutdown()

@@ -1,0 +1,132 @@
+"""Who may do what: keys that are kept as digests, two valid for a name at a time, and how often they may ask."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from limpet.errors import ConfigError, ServiceError, refuse
+from limpet.support.disk import read_text
+
+AccessRight = Literal["read", "write", "upgrade"]
+RIGHTS: tuple[AccessRight, ...] = get_args(AccessRight)
+"""Each includes those before it."""
+_LINE = re.compile(r"(?P<name>[\w.@-]{1,64}) +(?P<right>\w+) +(?P<digest>[0-9a-f]{64})")
+_LOOK_AGAIN = 1.0  # seconds after which a changed file counts
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """One key.
+
+    Args:
+        name: Of whoever has it; the journal says it.
+        digest: SHA-256 of the key, in hexadecimal digits.
+    """
+
+    name: str
+    right: AccessRight
+    digest: str
+
+
+def read_keys(text: str, source: str) -> tuple[AccessKey, ...]:
+    """Read keys: lines of a name, a right and a digest; "#" begins a comment.
+
+    Args:
+        text: The lines; ";" ends one, too.
+        source: Where they are, for messages.
+
+    Raises:
+        ConfigError: A line is none, there are no keys, or a name has more than two.
+
+    >>> read_keys(f"shop read {'0' * 64}  # until May", "keys.txt")[0].right
+    'read'
+    """
+    keys = []
+    for number, line in enumerate(re.split(r"[\n;]", text), 1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        found = _LINE.fullmatch(content)
+        right = next((one for one in RIGHTS if found and one == found["right"]), None)
+        if found is None or right is None:
+            raise ConfigError(
+                f"Line {number} of {source} is no key.",
+                expected=f"a name, one of {', '.join(RIGHTS)}, and the SHA-256 of the key in 64 hexadecimal digits",
+                to_do="make a key, `openssl rand -hex 32`, and its digest, `printf %s KEY | sha256sum`.",
+            )
+        keys.append(AccessKey(found["name"], right, found["digest"]))
+    refuse(not keys, f"{source} has no keys.", "one line or more: NAME RIGHT SHA256")
+    name, count = Counter(key.name for key in keys).most_common(1)[0]
+    refuse(count > 2, f"{count} keys of '{name}' in {source}.", "at most two: the next one, and the one it replaces")
+    return tuple(keys)
+
+
+class AccessControl:
+    """Lets requests in.
+
+    Args:
+        source: A file of keys, which is read again when it changes; or their text. None lets everybody in.
+        rate: Requests a second of one name, in one process; None for any number.
+    """
+
+    def __init__(self, source: Path | str | None, rate: float | None = None) -> None:
+        self.source, self.rate = source, rate
+        self._keys = tuple[AccessKey, ...]()
+        self._stamp: tuple[int, int] | None = None
+        self._looked, self._left = 0.0, dict[str, tuple[float, float]]()
+        if isinstance(source, str):
+            self._keys = read_keys(source, "the environment variable LIMPET_KEYS")
+        elif source is not None:
+            self._read(source)
+
+    def _read(self, path: Path) -> None:
+        try:
+            stamp, text = (path.stat().st_mtime_ns, path.stat().st_ino), read_text(path)
+        except OSError as error:
+            raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a file of keys") from error
+        if stamp != self._stamp:
+            self._keys, self._stamp = read_keys(text, f"'{path}'"), stamp
+        self._looked = time.monotonic()
+
+    def enter(self, token: str | None, right: AccessRight) -> str:
+        """Return the name of who asks; empty where there are no keys.
+
+        Raises:
+            ServiceError: There is no such key, its right does not suffice, or it asked too often.
+        """
+        name = "" if self.source is None else self._name(token, right)
+        if self.rate is not None:
+            self._take(name, self.rate)
+        return name
+
+    def _name(self, token: str | None, right: AccessRight) -> str:
+        if isinstance(self.source, Path) and time.monotonic() > self._looked + _LOOK_AGAIN:
+            self._read(self.source)
+        digest = hashlib.sha256((token or "").encode()).hexdigest()
+        # All are compared, each in constant time: how long it takes says nothing of any key.
+        found = [key for key in self._keys if hmac.compare_digest(key.digest, digest)]
+        if not token or not found:
+            raise ServiceError(401, "No valid key was given." if token else "No key was given.",
+                               expected="the header Authorization: Bearer KEY")  # fmt: skip
+        key = max(found, key=lambda one: RIGHTS.index(one.right))
+        if RIGHTS.index(key.right) < RIGHTS.index(right):
+            raise ServiceError(403, f"The key of '{key.name}' may {key.right}.", expected=f"a key that may {right}")
+        return key.name
+
+    def _take(self, name: str, rate: float) -> None:
+        now = time.monotonic()
+        left, when = self._left.get(name, (rate, now))
+        left = min(rate, left + (now - when) * rate)
+        if left < 1:
+            raise ServiceError(
+                429, f"More than {rate:g} requests a second.", to_do="ask less often.", retry_after=(1 - left) / rate,
+                intact="Nothing was changed.",
+            )  # fmt: skip
+        self._left[name] = left - 1, now

@@ -1,0 +1,173 @@
+"""The processes of a service: one that writes, some that read, and the one that starts them and looks after them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+from limpet.errors import ServiceError
+from limpet.service.app import READY, SOCKET, reading_app, writing_app
+from limpet.service.settings import ServiceSettings
+
+DRAIN = 20
+"""Seconds that requests have to end when the service is asked to."""
+_HUNG = 60  # seconds without a sign of life after which a process is replaced
+
+
+class ServiceProcesses(Multiprocess):
+    """Starts the processes, replaces those that end, and lets all of them end their requests on SIGTERM.
+
+    Args:
+        settings: Of the service; its folder exists.
+        verbose: Log every request.
+    """
+
+    def __init__(self, settings: ServiceSettings, *, verbose: bool = False) -> None:
+        listening = _listening(settings.host, settings.port)
+        self.settings = replace(settings, port=listening.getsockname()[1])
+        of_writer = listening
+        if settings.readers:
+            of_writer = socket.socket(socket.AF_UNIX)
+            of_writer.bind(str(settings.folder / SOCKET))
+        tls = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.certificate_key}
+        writing = self._config(writing_app, verbose, **({} if settings.readers else tls))
+        self.writer = Multiprocess(writing, [of_writer])
+        super().__init__(self._config(reading_app, verbose, **tls), [listening])
+        self.processes_num = settings.readers
+        self.health = None if settings.health_port is None else _health(self.settings, self)
+
+    def _config(self, make: Callable[[ServiceSettings], ASGIApp], verbose: bool, **options: Any) -> Config:
+        return Config(
+            partial(make, self.settings), factory=True, workers=1, access_log=False, server_header=False,
+            limit_concurrency=self.settings.limits.connections, timeout_graceful_shutdown=DRAIN,
+            timeout_worker_healthcheck=_HUNG, log_config=log_settings(verbose), **options,
+        )  # fmt: skip
+
+    def init_processes(self) -> None:
+        """Start all processes."""
+        self.writer.init_processes()
+        super().init_processes()
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace processes that ended; the others are asked for a sign of life only then, which may take long."""
+        if any(one.process.exitcode is not None for one in (*self.writer.processes, *self.processes)):
+            self.writer.keep_subprocess_alive()
+            super().keep_subprocess_alive()
+        if self.writer.should_exit.is_set():
+            self.should_exit.set()
+
+    def terminate_all(self) -> None:
+        """Let all processes end their requests; the one that writes answers the others until then."""
+        super().terminate_all()
+        super().join_all()
+        self.writer.terminate_all()
+
+    def join_all(self) -> None:
+        """Wait for the end of all processes."""
+        self.writer.join_all()
+        if self.health is not None:
+            self.health.shutdown()
+
+    def restart_all(self) -> None:
+        """Replace one process after the other."""
+        self.writer.restart_all()
+        super().restart_all()
+
+    def lacking(self) -> str:
+        """Say which process does not answer, if there is one."""
+        known = [("the process that writes", self.writer.processes), ("a process that reads", self.processes)]
+        ready = self.settings.folder / READY
+        for what, processes in known:
+            for one in processes:
+                if one.process.exitcode is not None or not (ready / str(one.pid)).exists():
+                    return f"{what} is not ready"
+        return "" if self.writer.processes else "starting"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; requests wait in it while a process is replaced."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        raise ServiceError(
+            0, f"Cannot listen at {host}, port {port}: {error.strerror or error}.",
+            to_do="choose another --port, or end what listens there.",
+        ) from error  # fmt: skip
+    found.listen(2048)
+    found.set_inheritable(True)
+    return found
+
+
+def log_settings(verbose: bool) -> dict[str, Any]:
+    """Return how processes log: one JSON object a line, to standard error."""
+    return {
+        "version": 1, "disable_existing_loggers": False,
+        "formatters": {"json": {"()": JsonLines}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+        "loggers": {
+            "limpet": {"handlers": ["stderr"], "level": "DEBUG" if verbose else "INFO", "propagate": False},
+            "uvicorn": {"handlers": ["stderr"], "level": "INFO" if verbose else "WARNING", "propagate": False},
+        },
+    }  # fmt: skip
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        said = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
+            "level": record.levelname, "process": record.process, "message": record.getMessage(),
+        }  # fmt: skip
+        if request := getattr(record, "request", ""):
+            said["request"] = request
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def _health(settings: ServiceSettings, service: ServiceProcesses) -> ThreadingHTTPServer:
+    """Answer /livez, /readyz and /metrics on a port of their own, without keys."""
+    from limpet.service import metrics
+
+    folder = settings.folder / "metrics"
+    folder.mkdir()
+    os.environ[metrics.FOLDER] = str(folder)  # processes that are started read it
+
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            lacking = service.lacking() if self.path == "/readyz" else ""
+            bodies = {
+                "/livez": b"ok\n", "/readyz": f"{lacking or 'ok'}\n".encode(),
+                "/metrics": metrics.exposition(folder) if self.path == "/metrics" else b"",
+            }  # fmt: skip
+            body = bodies.get(self.path, b"not found\n")
+            self.send_response(503 if lacking else 200 if self.path in bodies else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer((settings.host, int(settings.health_port or 0)), Health)
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    return server

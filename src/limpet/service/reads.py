@@ -1,0 +1,146 @@
+"""The part of the API that changes nothing: every process of a service answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request, Response
+from numpy.typing import NDArray
+from pydantic_core import to_json
+from starlette.concurrency import run_in_threadpool
+
+from limpet.errors import ServiceError
+from limpet.galleries import Gallery, Reply
+from limpet.service.documents import (
+    FLOAT32,
+    ItemsResponse,
+    SearchRequest,
+    SearchResponse,
+    array_of,
+)
+from limpet.service.pages import Page, digest_of
+from limpet.service.serving import Serving, allowed, serving
+
+if TYPE_CHECKING:
+    from limpet.embeddings import EmbeddingSet
+    from limpet.galleries.state import Generation
+
+router = APIRouter(prefix="/v1", tags=["gallery"], dependencies=[allowed("read")])
+BINARY = "application/octet-stream"
+_BODIES = {
+    "requestBody": {"required": True, "content": {
+        "application/json": {"schema": SearchRequest.model_json_schema()},
+        BINARY: {"schema": {"type": "string", "format": "binary", "description":
+                 "Queries as little-endian float32, row by row; what else JSON holds is asked in the query string."}},
+    }},
+}  # fmt: skip
+
+
+class Binary(SearchRequest):
+    """What a search by raw float32 says in its query string."""
+
+
+async def asked(request: Request) -> tuple[SearchRequest, bytes | None]:
+    """Return what is searched for; of a raw body its bytes."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == BINARY:
+        return SearchRequest.model_validate(dict(request.query_params)), body
+    if kind != "application/json":
+        raise ServiceError(415, f"A body of the type '{kind}'.", expected=f"application/json or {BINARY}")
+    return SearchRequest.model_validate_json(body), None
+
+
+@router.post("/search", response_model=SearchResponse, openapi_extra=_BODIES)
+async def search(
+    given: Annotated[tuple[SearchRequest, bytes | None], Depends(asked)], service: Annotated[Serving, Depends(serving)]
+) -> Response:
+    """Find the items nearest to each query among all vectors that queries of their model may search."""
+    wanted, raw = given
+    if sum(one is not None for one in (wanted.vectors, wanted.texts, raw)) != 1:
+        raise ServiceError(422, "Nothing, or several things, to search for.", expected='one of "vectors" and "texts"')
+    gallery, limits = service.gallery, service.settings.limits
+    generation = _generation(gallery, wanted.model, texts=wanted.texts is not None)
+    queries: NDArray[np.float32] | EmbeddingSet
+    if wanted.texts is not None:
+        service.refuse_many("texts", len(wanted.texts), limits.batch)
+        queries = await service.encoders.embed(wanted.texts, generation.fingerprint, "query")
+    else:
+        queries = array_of(raw if raw is not None else wanted.vectors or [], generation.geometry.dim)
+    service.refuse_many("queries", len(queries), limits.batch)
+    return await run_in_threadpool(_answered, service, wanted, queries, generation.fingerprint)
+
+
+def _generation(gallery: Gallery, model: str | None, *, texts: bool) -> Generation:
+    """Return the generation of the model of queries."""
+    state = gallery.state
+    if model is not None:
+        return state.by_name.get(model) or state.made_by(model)
+    models = [one for one in state.generations if one.mapped_from is None]
+    if not texts and len(models) > 1:
+        raise ServiceError(
+            422, "Nothing says which model made the queries, and the gallery has vectors of several.",
+            expected=f'"model", one of {", ".join(one.fingerprint for one in models)}',
+        )  # fmt: skip
+    return state.by_name[state.active]
+
+
+def _answered(
+    service: Serving, wanted: SearchRequest, queries: NDArray[np.float32] | EmbeddingSet, fingerprint: str
+) -> Response:
+    gallery, cursor, k, page = service.gallery, None, wanted.k, None
+    if wanted.cursor is not None:
+        vectors = np.ascontiguousarray(getattr(queries, "vectors", queries), FLOAT32)
+        of = digest_of(vectors.tobytes(), fingerprint, wanted.where, wanted.exact)
+        secret = service.settings.secret
+        page = Page.of(wanted.cursor, secret, of) if wanted.cursor else Page(gallery.store.pointer(), 0, of)
+        k += page.start
+    service.refuse_many("hits of a query", k, service.settings.limits.k)
+    reply = gallery.search(
+        queries, k, fingerprint=fingerprint, where=wanted.where, exact=wanted.exact, at=page.at if page else None
+    )
+    hits = reply.hits
+    if page is not None:
+        more = any(len(of_query) == k for of_query in hits) and k < reply.covered
+        cursor = Page(page.at, k, page.search).cursor(secret) if more else None
+        hits = [of_query[page.start :] for of_query in hits]
+    return Response(to_json(_document(reply, hits, cursor)), media_type="application/json")
+
+
+def _document(reply: Reply, hits: Any, cursor: str | None) -> dict[str, Any]:
+    return {
+        "epoch": reply.epoch, "commit": reply.sequence, "model": reply.fingerprint, "active": reply.active,
+        "sources": reply.sources, "merge": reply.merge, "covered": reply.covered, "items": reply.items, "hits": hits,
+        "cursor": cursor,
+    }  # fmt: skip
+
+
+@router.get("/items", response_model=ItemsResponse)
+def get_items(
+    service: Annotated[Serving, Depends(serving)],
+    id: Annotated[list[str], Query(description="Once for each item.")],
+    vectors: Annotated[bool, Query(description="Return vectors as well.")] = False,
+) -> Response:
+    """Return items by id."""
+    gallery = service.gallery
+    service.refuse_many("ids", len(id), service.settings.limits.batch)
+    pointer, state = gallery.now()
+    found = gallery.store.fetch(id)
+    points: dict[str, dict[str, list[float]]] = {name: {} for name in found.ids}
+    for generation in state.generations if vectors else ():
+        ids, forms = gallery.store.vectors(generation.name, found.ids)
+        for name, point in zip(ids, generation.geometry.from_index_form(forms).tolist(), strict=True):
+            points[name][generation.name] = point
+    items = [
+        {"id": name, "version": int(version), "generations": sorted(held), "metadata": metadata,
+         **({"vectors": points[name]} if vectors else {})}
+        for name, version, held, metadata in zip(
+            found.ids, found.versions, found.generations, found.metadata, strict=True
+        )
+    ]  # fmt: skip
+    known = set(found.ids)
+    return Response(to_json({
+        "epoch": state.epoch, "commit": pointer.sequence, "items": items,
+        "unknown": [name for name in dict.fromkeys(id) if name not in known],
+    }), media_type="application/json")  # fmt: skip

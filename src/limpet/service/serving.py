@@ -1,0 +1,110 @@
+"""What one process of a service holds, and what its routes ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+
+from limpet.errors import ServiceError
+from limpet.galleries import Gallery
+from limpet.service.encoders import Encoders
+from limpet.service.keys import RIGHTS, AccessControl, AccessRight
+from limpet.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx
+
+    from limpet.service.jobs import Jobs
+    from limpet.service.writer import GalleryWriter
+
+_BEARER = HTTPBearer(auto_error=False, description="A key, where the service has keys.")
+
+
+class Serving:
+    """One process; made inside the event loop.
+
+    Args:
+        settings: Of the service.
+        gallery: Its own view of the gallery; None where an application owns the rows.
+    """
+
+    jobs: Jobs
+    forwarding: httpx.AsyncClient
+    """What reaches the process that writes, from one that reads."""
+    stopping: asyncio.Event
+    """Set when that process is asked to end."""
+    _writer: GalleryWriter
+
+    def __init__(self, settings: ServiceSettings, gallery: Gallery | None) -> None:
+        self.settings, self._gallery = settings, gallery
+        known = [] if gallery is None else [one.fingerprint for one in gallery.state.generations]
+        self.encoders = Encoders(settings, known)
+        self.gate = AccessControl(settings.keys, settings.limits.rate)
+
+    @property
+    def gallery(self) -> Gallery:
+        """The gallery.
+
+        Raises:
+            ServiceError: The service is one of an index that an application owns.
+        """
+        if self._gallery is None:
+            raise ServiceError(
+                404, "This service upgrades an index that an application owns, and answers no searches.",
+                expected="/v1/upgrade and /v1/jobs", to_do="search the table or collection itself.",
+            )  # fmt: skip
+        return self._gallery
+
+    @property
+    def watches(self) -> bool:
+        """Whether an application owns the rows: there is an upgrade to watch and steer, and nothing to search."""
+        return self._gallery is None
+
+    @property
+    def writer(self) -> GalleryWriter:
+        """The one that writes into the gallery."""
+        if not hasattr(self, "_writer"):
+            from limpet.service.writer import GalleryWriter
+
+            self._writer = GalleryWriter(self.gallery, room=self.settings.limits.waiting)
+        return self._writer
+
+    def refuse_many(self, what: str, count: int, most: int) -> None:
+        """Refuse more than a request may ask for."""
+        if count > most:
+            raise ServiceError(413, f"{count:,} {what}.", expected=f"at most {most:,} in a request",
+                               to_do="ask for less at a time.", intact="Nothing was changed.")  # fmt: skip
+
+    async def close(self) -> None:
+        """Answer what waits, and let go of everything."""
+        if hasattr(self, "_writer"):
+            await self._writer.close()
+        await self.encoders.close()
+        if self._gallery is not None:
+            self._gallery.close()
+
+
+async def serving(request: Request) -> Serving:
+    """Return what this process holds."""
+    found: Serving = request.app.state.serving
+    return found
+
+
+async def who_asks(
+    request: Request,
+    scopes: SecurityScopes,
+    given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+) -> str:
+    """Return the name of who asks; see `Gate.enter`."""
+    service: Serving = request.app.state.serving
+    right = next(one for one in RIGHTS if one in scopes.scopes)
+    return service.gate.enter(None if given is None else given.credentials, right)
+
+
+def allowed(right: AccessRight) -> Any:
+    """Return the dependency that refuses who must not, and is the name of who may."""
+    return Security(who_asks, scopes=[right])

@@ -1,0 +1,100 @@
+"""The part of the API that watches and steers an upgrade, whatever is upgraded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Query, Response
+from fastapi.sse import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
+
+from limpet.attached.opening import open_upgrade, upgrade_journal
+from limpet.service.documents import GalleryResponse
+from limpet.service.jobs import Job, JobStep, StepOptions, epoch_of
+from limpet.service.serving import Serving, allowed, serving
+from limpet.service.writes import RequestKey
+
+router = APIRouter(prefix="/v1")
+_READ = [allowed("read")]
+Provided = Annotated[Serving, Depends(serving)]
+
+
+@router.get("", response_model=GalleryResponse, dependencies=_READ, tags=["gallery"])
+def gallery_state(service: Provided) -> dict[str, Any]:
+    """Return what the gallery holds, by model."""
+    gallery = service.gallery
+    pointer, state = gallery.now()
+    return {
+        "epoch": state.epoch, "commit": pointer.sequence, "phase": state.phase, "items": pointer.items,
+        "active": state.active, "columns": state.columns, "writer": service.writer.notice,
+        "generations": [
+            {"name": one.name, "model": one.fingerprint, "note": one.note, "dim": one.geometry.dim,
+             "items": pointer.covered([one.name]), "loaded": one.fingerprint in service.encoders.models}
+            for one in state.generations
+        ],
+    }  # fmt: skip
+
+
+@router.get("/upgrade", tags=["upgrade"], dependencies=_READ)
+def status(service: Provided, response: Response) -> dict[str, Any]:
+    """Return where the upgrade stands, and what comes next; the header ETag has the epoch."""
+    url = service.settings.url
+    with open_upgrade(url) as it:
+        epoch = epoch_of(it)
+        response.headers["ETag"] = f'"{epoch}"'
+        return {"epoch": epoch, **it.status().to_dict(url)}
+
+
+@router.get("/upgrade/journal", tags=["upgrade"], dependencies=_READ)
+def journal(service: Provided, last: Annotated[int, Query(ge=1, le=1000)] = 20) -> list[dict[str, Any]]:
+    """Return what was done, the last event last."""
+    return [dict(event) for event in upgrade_journal(service.settings.url, last)]
+
+
+@router.post(
+    "/upgrade/{step}", tags=["upgrade"], status_code=202, responses={200: {"description": "What a dry run found."}}
+)
+async def take_step(
+    step: JobStep,
+    service: Provided,
+    response: Response,
+    who: Annotated[str, allowed("upgrade")],
+    options: Annotated[StepOptions, Body()] = StepOptions(),  # noqa: B008
+    dry_run: Annotated[bool, Query(description="Check the step, and change nothing.")] = False,
+    if_match: Annotated[str | None, Header(description="Epoch at which the step is to be taken.")] = None,
+    key: RequestKey = None,
+) -> Any:
+    """Take a step of the upgrade as a job, after those before it."""
+    epoch = None if if_match is None else if_match.strip().removeprefix("W/").strip('"')
+    if dry_run:
+        response.status_code = 200
+        return await run_in_threadpool(service.jobs.dry_run, step, options, epoch=epoch)
+    job = await run_in_threadpool(service.jobs.submit, step, options, who=who, key=key, epoch=epoch)
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
+@router.get("/jobs", tags=["upgrade"], dependencies=_READ)
+def list_jobs(service: Provided) -> list[Job]:
+    """Return the jobs of this service, the last one last."""
+    return list(service.jobs.all.values())
+
+
+@router.get("/jobs/{name}", tags=["upgrade"], dependencies=_READ)
+def get_job(name: str, service: Provided) -> Job:
+    """Return a job."""
+    return service.jobs.get(name)
+
+
+@router.get("/jobs/{name}/events", tags=["upgrade"], dependencies=_READ, response_class=EventSourceResponse)
+async def job_events(name: str, service: Provided) -> AsyncIterable[Job]:
+    """Send a job whenever something became of it, as server-sent events, until it is over."""
+    async for job in service.jobs.events(service.jobs.get(name)):
+        yield job
+
+
+@router.delete("/jobs/{name}", tags=["upgrade"], dependencies=[allowed("upgrade")])
+def cancel_job(name: str, service: Provided) -> Job:
+    """Let a job that waits go, and a backfill stop after its batch."""
+    return service.jobs.cancel(service.jobs.get(name))

@@ -1,0 +1,85 @@
+"""The part of the API that writes items."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Depends, Header, Query, Request
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, ServiceError
+from limpet.galleries.rows import batches
+from limpet.galleries.state import GalleryState
+from limpet.service.documents import UpsertRequest, array_of
+from limpet.service.serving import Serving, allowed, serving
+from limpet.service.writer import Written
+
+router = APIRouter(prefix="/v1", tags=["gallery"])
+RequestKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key", max_length=200,
+        description="A name of your own for this request: repeated, it is done once, and answered as the first time.",
+    ),
+]  # fmt: skip
+
+
+@router.post("/items")
+async def upsert(
+    request: Request,
+    given: UpsertRequest,
+    service: Annotated[Serving, Depends(serving)],
+    who: Annotated[str, allowed("write")],
+    key: RequestKey = None,
+) -> Written:
+    """Write items whole: their metadata and vectors replace what was there. The answer comes when they are durable."""
+    service.writer.refuse_reader()
+    state, ids = service.gallery.state, given.ids
+    service.refuse_many("items", len(ids), service.settings.limits.batch)
+    if (given.vectors is None) == (given.texts is None):
+        raise ServiceError(422, "Items with vectors and texts, or without both.", expected='"vectors" or "texts"')
+    if given.texts is None:
+        sets = [_points(state, model, ids, vectors) for model, vectors in (given.vectors or {}).items()]
+    else:
+        sets = await _embedded(service, state, ids, given.texts)
+    if not sets:
+        raise ServiceError(422, "Items without vectors.", expected='"vectors" of one model or more')
+    [batch] = batches(state, sets, given.metadata, len(ids))
+    return await service.writer.write(batch, await request.body(), who=who, key=key)
+
+
+def _points(state: GalleryState, model: str, ids: list[str], vectors: list[list[float]] | str) -> EmbeddingSet:
+    generation = state.by_name.get(model) or state.made_by(model)
+    points = array_of(vectors, generation.geometry.dim)
+    if len(points) != len(ids):
+        raise DataError(
+            f"{len(points)} vectors of {model} for {len(ids)} ids.", expected="one for each, in their order"
+        )
+    return EmbeddingSet(points, ids, generation.fingerprint, generation.geometry, role="document")
+
+
+async def _embedded(service: Serving, state: GalleryState, ids: list[str], texts: list[str]) -> list[EmbeddingSet]:
+    if len(texts) != len(ids):
+        raise DataError(f"{len(texts)} texts for {len(ids)} ids.", expected="one for each, in their order")
+    models = [one for one in state.generations if one.fingerprint in service.encoders.models]
+    if state.active not in (one.name for one in models):
+        raise service.encoders.not_loaded(state.by_name[state.active].fingerprint)
+    sets = []
+    for generation in models:
+        made = await service.encoders.embed(texts, generation.fingerprint, "document")
+        vectors = np.ascontiguousarray(made.vectors, np.float32)
+        sets.append(EmbeddingSet(vectors, ids, generation.fingerprint, generation.geometry, role="document"))
+    return sets
+
+
+@router.delete("/items")
+async def delete(
+    service: Annotated[Serving, Depends(serving)],
+    who: Annotated[str, allowed("write")],
+    id: Annotated[list[str], Query(description="Once for each item.")],
+    key: RequestKey = None,
+) -> Written:
+    """Remove items with all their vectors; a backfill does not bring them back. Unknown ids are passed over."""
+    service.refuse_many("ids", len(id), service.settings.limits.batch)
+    return await service.writer.write(list(dict.fromkeys(id)), repr(("delete", id)).encode(), who=who, key=key)

@@ -1,0 +1,100 @@
+"""Writes over HTTP are durable, gathered into few commits, and done once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from limpet.galleries import Gallery
+from service.services import Served, drawn, served
+
+KEY = {"Idempotency-Key": "order-17"}
+
+
+def items(*ids: str, seed: int = 5, **more: object) -> dict[str, object]:
+    return {"ids": list(ids), "vectors": {"g1": drawn(len(ids), seed=seed).tolist()}, **more}
+
+
+def test_an_upsert_and_a_delete_are_there_when_they_are_answered(url: str, client: Served) -> None:
+    answer = client.post("/v1/items", json=items("new", "7", metadata={"price": [3, None]})).json()
+    with Gallery.open(url) as gallery:
+        assert answer == {"items": 2, "commit": gallery.store.pointer().sequence}
+        assert gallery.store.fetch(["7", "new"]).metadata == [{}, {"price": 3}] and len(gallery) == 41
+        np.testing.assert_allclose(gallery.store.vectors("g1", ["new"])[1], drawn(2, seed=5)[:1], rtol=1e-6)
+        assert client.delete("/v1/items", params={"id": ["7", "nobody"]}).json()["items"] == 1
+        assert len(gallery) == 40 and not gallery.store.fetch(["7"]).ids
+
+
+def test_requests_of_a_moment_share_commits_and_each_hears_of_its_own(url: str, client: Served) -> None:
+    def write(number: int) -> int:
+        price = "dear" if number == 13 else number
+        body = items(f"n{number}", seed=number, metadata={"price": [price]})
+        return client.post("/v1/items", json=body).status_code
+
+    with ThreadPoolExecutor(32) as pool:
+        codes = list(pool.map(write, range(64)))
+    assert codes == [422 if number == 13 else 200 for number in range(64)]
+    with Gallery.open(url) as gallery:
+        assert len(gallery) == 40 + 63
+        assert gallery.store.pointer().sequence < 2 + 40  # fewer than the requests
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_request_with_a_key_is_done_once(url: str, tmp_path: Path, restarted: bool) -> None:
+    body = items("a", "b")
+    with served(url) as client:
+        first = client.until_it_writes().post("/v1/items", json=body, headers=KEY)
+        gone = client.delete("/v1/items", params={"id": "a"}, headers={"Idempotency-Key": "delete"})
+        assert (first.status_code, gone.json()["items"]) == (200, 1)
+        if not restarted:
+            _repeated(client, body, first.json(), gone.json())
+    if restarted:
+        with served(url) as client:
+            _repeated(client.until_it_writes(), body, first.json(), gone.json())
+    with Gallery.open(url) as gallery:
+        assert gallery.store.pointer().sequence == 4 and not gallery.store.fetch(["a"]).ids
+
+
+def _repeated(client: Served, body: dict[str, object], first: object, gone: object) -> None:
+    assert client.post("/v1/items", json=body, headers=KEY).json() == first
+    assert client.delete("/v1/items", params={"id": "a"}, headers={"Idempotency-Key": "delete"}).json() == gone
+    other = client.post("/v1/items", json=items("c"), headers=KEY)
+    assert other.status_code == 422 and "another request" in other.json()["title"]
+
+
+def test_a_request_that_failed_may_be_repeated_with_its_key(client: Served) -> None:
+    wrong = items("a", metadata={"price": ["dear"]})
+    assert client.post("/v1/items", json=wrong, headers=KEY).status_code == 422
+    assert client.post("/v1/items", json=items("a"), headers=KEY).status_code == 200
+
+
+def test_a_second_service_reads_and_says_so_until_the_first_ends(url: str) -> None:
+    with served(url) as first, served(url) as second:
+        services = {one.get("/v1").json()["writer"]: one for one in (first, second)}
+        [(notice, reader), (here, writer)] = sorted(services.items())
+        assert "only reads" in notice and here == "here"
+        refused = reader.post("/v1/items", json=items("a"))
+        assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+        assert reader.take("gc")["problem"]["status"] == 503
+        assert reader.post("/v1/search", json={"vectors": drawn(1).tolist()}).status_code == 200
+        assert writer.post("/v1/items", json=items("a")).status_code == 200
+        writer.server.should_exit = True
+        writer.thread.join()
+        assert reader.until_it_writes().post("/v1/items", json=items("b")).status_code == 200
+
+
+def test_wrong_writes_change_nothing(url: str, client: Served) -> None:
+    wrong = {
+        "ids": [], "vectors": {}, "one": items("a", "a"), "two": {**items("a"), "ids": ["a", "b"]},
+        "model": {"ids": ["a"], "vectors": {"declared:newer": [[1.0] * 8]}}, "both": items("a", texts=["a"]),
+        "texts": {"ids": ["a"], "texts": ["a"]}, "column": items("a", metadata={"colour": ["red"]}),
+    }  # fmt: skip
+    codes = {name: client.post("/v1/items", json=body).status_code for name, body in wrong.items()}
+    assert codes == {name: 409 if name in ("model", "texts") else 422 for name in wrong}
+    many = {"ids": [str(n) for n in range(1001)], "vectors": {"g1": drawn(1001).tolist()}}
+    assert client.post("/v1/items", json=many).status_code == 413
+    with Gallery.open(url) as gallery:
+        assert gallery.store.pointer().sequence == 2
