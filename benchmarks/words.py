@@ -1,4 +1,4 @@
-"""Count the words that a reader meets at two commits, and set the beginnings of ten pages side by side.
+"""Count the words that a reader meets at two commits, and set ten pages side by side.
 
 Run it at the root of the repository; it writes ``benchmarks/results/words.md``.
 """
@@ -26,7 +26,17 @@ PAGES = (
     "docs/tutorials/images.md",
     "docs/extending/method.md",
 )
+PARTS = {
+    "docs/tutorials/attach.md": (
+        "docs/tutorials/same_column.md",
+        "docs/tutorials/collections.md",
+        "docs/reference/attached_tables.md",
+        "docs/reference/attached_collections.md",
+    )
+}
+"""Pages that were divided since, and where the other parts are."""
 FIRST = 60
+LONG = 20  # words: writing.md of the house asks for at most about as many in a sentence
 
 
 def git(*words: str) -> str:
@@ -79,12 +89,47 @@ def counted(found: dict[str, str]) -> dict[str, int]:
     }
 
 
-def beginning(page: str) -> str:
-    """Return the first words of a page as one cell of a table."""
+def prose_of(page: str) -> str:
+    """Return a page without blocks of code, headings, pictures and the targets of links."""
     prose = re.sub(
         r"(?s:\A---.*?---\n|```.*?```|<!--.*?-->)|^#.*$|!\[[^]]*\]\([^)]*\)|\{[^}]*\}", " ", page, flags=re.M
     )
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose).replace("|", " ").split()
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose)
+
+
+def sentences(page: str) -> list[int]:
+    """Return the words of every sentence of a page; a list's items are sentences, and tables have none."""
+    lines = re.sub(r"^\s*(?:\||<).*$", "\n", prose_of(page), flags=re.M)
+    parts = re.split(r"(?<=[.!?:])[*)”]*\s+|\n\s*\n|\n\s*(?:[-*]|\d+\.) ", re.sub(r"`[^`]*`", "code", lines))
+    return [count for count in map(words, parts) if count > 1]
+
+
+def compared(before: str, after: str) -> list[str]:
+    """Return what a reader of a page meets, before and after, as cells of a table."""
+    cells = []
+    for page in (before, after):
+        lengths = sentences(page)
+        cells.append(
+            (
+                f"{words(page):,}",
+                f"{sum(lengths) / len(lengths):.1f}",
+                f"{sum(length > LONG for length in lengths) / len(lengths):.0%}",
+                str(len(re.findall(r"^```\w", page, flags=re.M))),
+                "yes" if "limpet examples copy" in page else "no",
+                "yes" if re.search(r"^\*\d+ minutes, ", page, flags=re.M) else "no",
+            )
+        )
+    return [f"{old} → {new}" for old, new in zip(*cells, strict=True)]
+
+
+def whole(path: str, found: dict[str, str]) -> str:
+    """Return a page and the parts that were divided off."""
+    return "\n\n".join(found[part] for part in (path, *PARTS.get(path, ())))
+
+
+def beginning(page: str) -> str:
+    """Return the first words of a page as one cell of a table."""
+    plain = prose_of(page).replace("|", " ").split()
     return " ".join(plain[:FIRST]) + (" …" if len(plain) > FIRST else "")
 
 
@@ -120,7 +165,19 @@ def main() -> None:
         f"Both packages had {size[0][0]:,} lines and {size[0][1]:,} docstrings before, and have {size[1][0]:,} lines "
         f"and {size[1][1]:,} docstrings after: other work between the two commits added code and pages, too.",
         "",
-        f"## The first {FIRST} words of ten pages",
+        "## Ten pages",
+        "",
+        f"Words of prose; words a sentence, without tables; sentences of more than {LONG} words; blocks of code; "
+        "whether a page begins with sample data, and says how long it takes. The tests ran the blocks before, too, "
+        "but on data that only the tests made. A divided page counts with its parts, which are: "
+        + "; ".join(f"{page} with {', '.join(parts)}" for page, parts in PARTS.items())
+        + ".",
+        "",
+        "| page | words | words a sentence | long sentences | blocks | sample data | minutes stated |",
+        "|---|---|---|---|---|---|---|",
+        *(f"| {path} | {' | '.join(compared(before[path], whole(path, after)))} |" for path in PAGES),
+        "",
+        f"## Their first {FIRST} words",
         "",
         f"`git show {commits[0]}:PAGE` prints a whole page as it was.",
     ]
