@@ -263,7 +263,7 @@ def sections(documentation: str, defaults: dict[str, Any] | None = None) -> dict
                 ]
                 for option in value
             )
-            made = [table(["option", *(["default"] if defaults is not None else []), "what it says"], rows)]
+            made = [table(["option", *(["default"] if defaults is not None else []), "meaning"], rows)]
         elif kind is griffe.DocstringSectionKind.examples:
             made = [text if inner is griffe.DocstringSectionKind.text else code(text, "pycon") for inner, text in value]
         elif kind is griffe.DocstringSectionKind.admonition:
@@ -849,7 +849,7 @@ def described_fields(kind: type[Part]) -> str:
         [f"`{field.alias or name}`", f"`{plain_type(str(types.get(name, '')))}`", said.get(name, "")]
         for name, field in kind.model_fields.items()
     ]
-    return "\n\n".join([*texts, table(["key", "type", "what it says"], rows)])
+    return "\n\n".join([*texts, table(["key", "type", "meaning"], rows)])
 
 
 def plain_type(annotation: str) -> str:
