@@ -306,7 +306,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[LimpetError], str]] = {
     "no epoch": (lambda: CompatibilityLoss("ndpp", old_embeddings=np.eye(5), old_labels=np.arange(5))(E, L),
         ConfigError, r"NDPP needs how far(.|\n)*loss.start_epoch\(k, of=n\)"),
     "no new embeddings": (lambda: CompatibilityLoss("ndpp", old_embeddings=np.eye(5), old_labels=np.arange(5))
-        .start_epoch(0, of=2), ConfigError, "NDPP needs what the new model makes(.|\n)*new_embeddings="),
+        .start_epoch(0, of=2), ConfigError, "NDPP needs new embeddings of(.|\n)*new_embeddings="),
     "new embeddings of fewer items": (
         lambda: CompatibilityLoss("ndpp", old_embeddings=np.eye(5), old_labels=np.arange(5)).start_epoch(
             0, of=2, new_embeddings=torch.eye(5)[:4]), DataError, "new_embeddings has 4 rows"),

@@ -50,8 +50,7 @@ class ODPP(CompatibilityMethod):
         new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
         new_start_epoch: First epoch, from 0, that looks at new prototypes; the paper starts at once.
-        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
-            in the paper.
+        negatives: Number of other classes in the contrast, drawn anew at every step; all by default, as in the paper.
         old_only: Leave the second objective out and R as it was before training: ODPP-old of the paper's Table V.
 
     Paper settings:

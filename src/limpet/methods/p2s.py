@@ -24,8 +24,8 @@ class P2S(CompatibilityMethod):
     Args:
         weight: Factor of the contrast (the paper's lambda).
         temperature: Divides the cosines (the paper's tau), on the Lorentz space minus the geodesic distances.
-        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
-            in the paper. Fewer save time and memory with very many classes.
+        negatives: Number of other classes in the contrast, drawn anew at every step; all by default, as in the paper.
+            Fewer save time and memory with very many classes.
 
     Paper settings:
         weight: 1

@@ -66,12 +66,12 @@ WANTED: dict[Read, tuple[str, str]] = {
         "torch.nn.Linear, when the loss is made.",
     ),
     "old": (
-        "what the old model makes of the same items, (B, D)",
+        "old embeddings of the same items, (B, D)",
         "call loss(embeddings, labels, old=old_model(inputs)), or pass old_embeddings when the loss is made and the "
         "rows of the items in them here: index=.",
     ),
     "old_embeddings": (
-        "what the old model makes of the whole training set",
+        "old embeddings of the whole training set",
         "pass old_embeddings= (N, D) and old_labels= (N,) when the loss is made.",
     ),
     "index": (
@@ -91,7 +91,7 @@ WANTED: dict[Read, tuple[str, str]] = {
         "call loss.start_epoch(k, of=n, steps=len(loader)) before the first batch of every epoch, k from 0 to n - 1.",
     ),
     "new_embeddings": (
-        "what the new model makes of the whole training set when an epoch starts",
+        "new embeddings of the whole training set at the start of every epoch",
         "call loss.start_epoch(k, of=n, new_embeddings=...) with a tensor (N, D) in the order of old_embeddings, or a "
         "function that returns one; let the model be in evaluation mode for it.",
     ),

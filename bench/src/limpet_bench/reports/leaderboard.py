@@ -95,11 +95,11 @@ def _leader(results: Leaderboard) -> str:
         return f"{names} ranks first, but the order may be chance."
     beside = _not_apart(board.nemenyi, first[0].label)
     if not beside:
-        return f"{names} leads, told apart from all others."
+        return f"{names} leads, significantly ahead of all others."
     others = len(board.ranked) - 1
     if len(beside) == others:
-        return f"{names} ranks first, but is told apart from none of the others."
-    return f"{names} leads, told apart from {others - len(beside)} of {others} others."
+        return f"{names} ranks first, but not significantly ahead of any other."
+    return f"{names} leads, significantly ahead of {others - len(beside)} of {others} others."
 
 
 def sentences(results: Leaderboard) -> list[str]:
@@ -142,16 +142,16 @@ def _chance(results: Leaderboard) -> str:
     found = f"Friedman’s test over {tested.cells} data sets: {p_written(tested.p_value)}"
     if not tested.differ:
         return (
-            f"{found}. Ranks like these are not rare among labels that are equally good, so no two are told apart; "
-            "more data sets would tell more."
+            f"{found}. Ranks like these are not rare among labels that are equally good, so no two differ "
+            "significantly; more data sets would tell more."
         )
-    apart = f"average ranks {nemenyi.critical_difference:.2f} apart or more are told apart"
+    apart = f"average ranks {nemenyi.critical_difference:.2f} apart or more differ significantly"
     told = f"{found}: the labels differ. By Nemenyi’s test at level {nemenyi.level:g}, {apart}."
     if nemenyi.critical_difference > tested.labels - 1:
         return f"{told} So many labels over so few data sets cannot lie that far apart: more data sets would tell more."
     first = leaders(results)
     beside = _not_apart(nemenyi, first[0].label) if len(first) == 1 else []
-    return f"{told} Not told apart from {first[0].label}: {listed_labels(beside)}." if beside else told
+    return f"{told} Not significantly behind {first[0].label}: {listed_labels(beside)}." if beside else told
 
 
 def _front(results: Leaderboard) -> str:

@@ -41,7 +41,7 @@ def rank_diagram(results: Leaderboard, *, width: float = 900) -> alt.LayerChart 
 def _chart(
     frame: Frame, layers: Sequence[alt.Chart | None], ranked: Sequence[_Ranked], tested: NemenyiTest
 ) -> alt.LayerChart:
-    return frame.chart("Average ranks, and what is not told apart", _in_words(ranked, tested), [frame.axes(), *layers])
+    return frame.chart("Average ranks, and which do not differ", _in_words(ranked, tested), [frame.axes(), *layers])
 
 
 def _levels(groups: Sequence[Sequence[str]], labels: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -157,4 +157,4 @@ def _rows(
 def _in_words(ranked: Sequence[_Ranked], tested: NemenyiTest) -> str:
     told = "; ".join(f"{entry.label}: {average_rank(rank)}" for entry, rank in ranked)
     groups = "; ".join(", ".join(group) for group in tested.groups) or "none"
-    return f"{told}. Critical difference {tested.critical_difference:.2f}. Not told apart: {groups}."
+    return f"{told}. Critical difference {tested.critical_difference:.2f}. Not significantly different: {groups}."

@@ -126,7 +126,7 @@ def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., Lead
         drawn = rank_diagram(results, width=width)
         assert drawn is not None and len(rows(drawn, "joined")) == 2
         assert_page_ready(drawn)
-        assert "Not told apart: a, b; b, c." in told(drawn) and set(labels) <= set(words(drawn))
+        assert "Not significantly different: a, b; b, c." in told(drawn) and set(labels) <= set(words(drawn))
     wide = rank_diagram(results, width=900)
     assert wide is not None
     first, second = rows(wide, "joined")

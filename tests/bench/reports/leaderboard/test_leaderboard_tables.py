@@ -181,10 +181,10 @@ def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., Leader
     noisy = make_board(labels=even, noise=0.02, cells=many[:7])
     assert headline(noisy).endswith("ranks first, but the order may be chance.")
     live = "bct was compatible in every run and may go live on such data."
-    assert headline(make_board(labels=steady, cells=many)) == f"{live} bct leads, told apart from all others."
+    assert headline(make_board(labels=steady, cells=many)) == f"{live} bct leads, significantly ahead of all others."
     assert headline(make_board(labels=steady, cells=many[:1])) == f"{live} bct comes first in the only cell."
     assert headline(make_board(labels={"bct": ("bct", 0.9, 0.0)})) == f"{live} bct is the only label that is ranked."
-    assert "leads, told apart from" in headline(make_board(cells=many))
+    assert "leads, significantly ahead of" in headline(make_board(cells=many))
     scenarios = [("glyphs", f"scenario {number}") for number in range(8)]
     alone = headline(make_board(labels=steady, cells=scenarios))
     assert alone == f"{live} bct ranks first in 8 cells of one data set; what other data would say is not tested."
