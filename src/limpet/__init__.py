@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from limpet.models.named_models import open_release
     from limpet.models.release import Release, load_release, save_release
     from limpet.models.specs import EncoderSpec
+    from limpet.service.client import AsyncClient, Client
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode
     from limpet.training.experiment import Experiment, Geometry, Recipe
@@ -40,6 +41,8 @@ __all__ = [
     "ADAPTERS",
     "METHODS",
     "Adapter",
+    "AsyncClient",
+    "Client",
     "CompatibilityLoss",
     "CompatibilityMethod",
     "EmbeddingSet",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Response
@@ -82,9 +84,18 @@ def list_jobs(service: Provided) -> list[Job]:
 
 
 @router.get("/jobs/{name}", tags=["upgrade"], dependencies=_READ)
-def get_job(name: str, service: Provided) -> Job:
+async def get_job(
+    name: str,
+    service: Provided,
+    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end.")] = 0.0,
+) -> Job:
     """Return a job."""
-    return service.jobs.get(name)
+    job = service.jobs.get(name)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait):
+            async for last in service.jobs.events(job):
+                job = last
+    return job
 
 
 @router.get("/jobs/{name}/events", tags=["upgrade"], dependencies=_READ, response_class=EventSourceResponse)
