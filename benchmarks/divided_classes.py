@@ -136,7 +136,7 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
             f"which has {one / 1e3:.1f} GB (goal: {LIMIT_GB:.0f})"
         )
     small, differences = options.compared_classes, []
-    for head in HEADS:
+    for head in options.compared_heads:
         alone, apart = (run_apart(processes, head, small, options.compared_steps, "64-true") for processes in (1, 2))
         runs += [alone, apart]
         worst = max(abs(one - other) for one, other in zip(alone["losses"], apart["losses"], strict=True))
@@ -151,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--compared-classes", type=int, default=5_000)
+    parser.add_argument("--compared-heads", nargs="+", choices=HEADS, default=HEADS)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--compared-steps", type=int, default=50)
     parser.add_argument("--rows", type=int, help="of the table, where time is short; all when left out")
