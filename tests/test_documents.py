@@ -394,6 +394,7 @@ def test_pages_of_methods_show_them_among_others(site: ModuleType) -> None:
         drawing = page[page.index("<svg") : page.index("</svg>")]
         assert f'aria-label="{name} among ' in drawing and f'font-weight="bold" fill="var(--ink)">{name}<' in drawing
         assert "var(--cross)" in drawing and drawing.count("<path") > 5
+        assert 'fill="white"' not in drawing
     assert site.picture("without results") == ()
 
 

@@ -48,7 +48,10 @@ def for_page(drawing: str, title: str, told: str) -> str:
         title: What the chart shows.
         told: What it says, for readers who do not see it.
     """
-    return ElementTree.tostring(_simplified(drawing, title, told, VARIABLES), encoding="unicode")
+    root = _simplified(drawing, title, told, VARIABLES)
+    for background in root.findall(f"{_SVG}rect"):  # white, also on a dark page
+        root.remove(background)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def width_of(chart: alt.LayerChart) -> float:
