@@ -74,14 +74,14 @@ class AdapterStorage(Protocol):
 class Adapter(OnHub):
     """A map from the embeddings of one model into the space of another one, fitted without labels.
 
-    Every adapter reads directions only, and its images are unit rows: the hypersphere is the only space it knows, since
-    a least-squares or orthogonal map of points of the Lorentz space is neither on that space nor keeps its distances.
+    It works like a transformer of scikit-learn: ``fit(X, Y)`` learns to map row i of X to row i of Y, ``transform(X)``
+    maps, and ``fit_transform(X, Y)`` does both. ``get_params``, ``set_params`` and ``sklearn.base.clone`` work;
+    scikit-learn is not required.
 
-    A subclass offers `solve` and `images`, says what it is called in `kind`, and keeps every option under its own name.
+    Adapters read the direction of vectors only, and return unit vectors. They do not map points of the Lorentz space: a
+    least-squares or orthogonal map would leave that space, and change its distances.
 
-    In scikit-learn's manner, arrays will do: ``fit(X, Y)`` learns to take row i of X to row i of Y, ``transform(X)``
-    maps, ``fit_transform(X, Y)`` does both, and ``get_params``, ``set_params`` and ``sklearn.base.clone`` work;
-    scikit-learn is not needed for it.
+    A subclass defines `solve`, `images` and `kind`, and stores every option under its own name.
 
     Args:
         direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
@@ -89,23 +89,23 @@ class Adapter(OnHub):
     """
 
     kind: ClassVar[str]
-    """Its name in `ADAPTERS`."""
+    """Name in `ADAPTERS`."""
     storage: ClassVar[Callable[[], AdapterStorage]]
-    """Imports what keeps adapters; `limpet.adapters` sets it, since storage knows adapters of every kind."""
+    """Function that imports the module that saves adapters; `limpet.adapters` sets it."""
     minimum_pairs: ClassVar[int] = 2
-    """Fewest pairs it can be fitted on."""
+    """Smallest number of pairs to fit on."""
     equal_dimensions: ClassVar[bool] = False
-    """Whether it can be fitted only where both models have one dimension."""
+    """Whether both models must have the same dimension."""
 
     extra: ClassVar[str | None] = None
-    """The extra that fitting needs (`limpet.support.extras`); what is fitted maps without it."""
+    """Extra that `fit` requires (`limpet.support.extras`); a fitted adapter maps without it."""
 
     turns: ClassVar[Literal["with each model", "with both models", "no"]] = "with each model"
-    """Whether the images turn when the coordinates of either model are turned, or only when both are turned alike."""
+    """Whether images rotate when the coordinates of either model rotate, or only when both rotate alike."""
     quick: ClassVar[Mapping[str, Any]] = {}
-    """Options under which a fit on eighty pairs takes no time, for its contract."""
+    """Options that make a fit on eighty pairs instant, for contract tests."""
     effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {}
-    """Every option but the direction: beside which others, and with which value, it changes the map of its contract."""
+    """For contract tests: a value of every option that changes the map, and other options to set with it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -161,13 +161,13 @@ class Adapter(OnHub):
 
     @property
     def options(self) -> dict[str, object]:
-        """The options it was built with, without the direction."""
+        """Options of this adapter, without the direction."""
         names = list(inspect.signature(type(self)).parameters)
         return {name: _plain(getattr(self, name)) for name in names if name != "direction"}
 
     @property
     def fitted(self) -> Fitted:
-        """What it was fitted on, and what was found.
+        """Models, pairs and arrays of the fit.
 
         Raises:
             ConfigError: It was not fitted.
@@ -192,11 +192,11 @@ class Adapter(OnHub):
         self, first: _Side | None = None, second: _Side | None = None, /, *, old: _Side | None = None,
         new: _Side | None = None,
     ) -> Self:  # fmt: skip
-        """Fit the map on the same items under both models; `report` then says what was odd about them.
+        """Fit the map on the same items, embedded by both models; `report` then lists odd pairs.
 
         - ``fit(old, new)`` takes two sets of embeddings, matched by id.
-        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is what will be mapped,
-          Y where it shall arrive, whatever the direction is called.
+        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is mapped,
+          Y is the target, whatever the direction is called.
         - ``fit(old=..., new=...)`` takes either, and the direction says which is mapped.
 
         Numbers of arrays are rounded to float32, as embeddings are stored.
