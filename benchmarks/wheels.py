@@ -40,7 +40,7 @@ JOBS: dict[str, list[list[str]]] = {
     "core": [["export", "adapter:link", "--to", "npz", "--out", "exported"],
              ["gallery", "create", "memory:held", *CREATE]],
     "train": [["adapt", *FILES, "--out", "head", "--method", "p2s"]],
-    "gallery": [["gallery", "create", "live", *CREATE], ["gallery", "doctor", "live"]],
+    "gallery": [["gallery", "create", "live", *CREATE], ["doctor", "live"]],
     "onnx": [["export", "adapter:link", "--to", "onnx", "--out", "exported"]],
 }  # fmt: skip
 """Commands of limpet that environments run besides the comparison."""

@@ -17,5 +17,5 @@ def group_of(words: Sequence[object]) -> str:
 
 
 def grouped(words: Sequence[object]) -> list[str]:
-    """Return the words of a command with its group before them, unless they begin with "upgrade"."""
-    return [*([] if words[0] == "upgrade" else [group_of(words)]), *map(str, words)]
+    """Return the words of a command with its group before them, unless they begin with "upgrade" or "doctor"."""
+    return [*([] if words[0] in ("upgrade", "doctor") else [group_of(words)]), *map(str, words)]

@@ -107,7 +107,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     done = json.loads(capsys.readouterr().out)["done"]
     assert done["stopped"] == "budget" and 0 < done["written"] == done["embedded"] < 120
     assert run(f"upgrade backfill {gallery} {texts} {model} --api.cache paid") == 0
-    assert run(f"gallery doctor {gallery} {texts} {model} --api.cache paid") == 0
+    assert run(f"doctor {gallery} {texts} {model} --api.cache paid") == 0
 
 
 def test_a_model_that_changed_is_refused_until_it_is_accepted(

@@ -169,10 +169,10 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         ["upgrade", "swap", *at],
         ["upgrade", "backfill", *at, *made],
         ["upgrade", "finish", *at],
-        ["gallery", "doctor", *at],
+        ["doctor", *at],
         ["gallery", "create", *database, "--embeddings", old, "--name", "a"],
         ["gallery", "search", *database, "--queries", old, "--name", "a", "--k", 2],
-        ["gallery", "doctor", *database],
+        ["doctor", *database],
     ]  # fmt: skip
     refused: dict[str, list[Any]] = {
         "needs torch": ["train", "--data", files, "--method", "independent", "--out", tmp_path / "no"],

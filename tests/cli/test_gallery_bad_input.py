@@ -274,7 +274,7 @@ def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.C
     for words in (["status"], ["create", "--name", "v1", "--dim", 4], ["gc"]):
         said = fails(group_of([words[0]]), words[0], url, *words[1:])
         assert "s3cret" not in said and "t0psecret" not in said and "postgresql://ann" in said
-    assert main(["gallery", "doctor", url, "--json"]) == 1
+    assert main(["doctor", url, "--json"]) == 1
     printed = capsys.readouterr()
     assert "s3cret" not in printed.out + printed.err and "t0psecret" not in printed.out + printed.err
     said = fails("gallery", "create", url.replace("sql", ""), "--name", "v1", "--dim", 4)
@@ -327,7 +327,7 @@ def test_a_table_given_as_a_gallery_is_named_with_the_commands_for_it(
     url: str, command: str, fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for subcommand in ("doctor", "status"):
+    for subcommand in ("gc", "status"):
         said = fails(group_of([subcommand]), subcommand, url)
         assert "and no gallery" in said and command in said and "s3cret" not in said
     assert not list(tmp_path.iterdir())

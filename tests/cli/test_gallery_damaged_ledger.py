@@ -56,7 +56,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         gallery.start("declared:new", Hypersphere(4), adapter=adapter)
         gallery.swap()
         gallery.upsert(points("old", ["i0"], 4), points("new", ["i0"], 4), metadata={"price": [1.0]})
-    assert main(["gallery", "doctor", str(folder)]) == 0
+    assert main(["doctor", str(folder)]) == 0
     return folder
 
 

@@ -103,7 +103,7 @@ def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
     run("start", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
     assert "Next: to backfill: limpet upgrade backfill g --model new.npz --name v2" in said
-    assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
+    assert "`limpet doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_gallery_from_and_with_a_source(
     assert run("upgrade", "backfill", gallery, "--model", some, "--name", "v2")["done"]["written"] == 30
     done = run("upgrade", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")["done"]
     assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
-    assert run("gallery", "doctor", gallery, "--model", shop[kind] + "new", "--name", "v2")["healthy"]
+    assert run("doctor", gallery, "--model", shop[kind] + "new", "--name", "v2")["healthy"]
     found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--name", "v2", "--k", 1)
     assert found["queries"][0]["hits"][0]["id"] == "7"
     changed = shop[kind] + "new&where=sku<3"
@@ -197,7 +197,7 @@ def test_texts_of_a_table_are_embedded(
     run("upgrade", "swap", gallery, "--force", "a test")
     done = run("upgrade", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)["done"]
     assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
-    assert run("gallery", "doctor", gallery, "--model", file)["healthy"]
+    assert run("doctor", gallery, "--model", file)["healthy"]
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "lance", "parquet"])
@@ -227,7 +227,7 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     np.testing.assert_array_equal(same.vectors, embedded.vectors)
     done = run("upgrade", "backfill", gallery, "--model", f"release:{new}", "--data", data)["done"]
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
-    assert run("gallery", "doctor", gallery, "--model", made / "embedded" / "bct")["healthy"]
+    assert run("doctor", gallery, "--model", made / "embedded" / "bct")["healthy"]
 
 
 def test_a_table_that_is_being_written_is_read_at_one_moment(

@@ -104,7 +104,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "gallery add": embedding,
         "gallery upsert": embedding,
         "gallery search": [*gallery, "--text", "a text"],
-        "gallery doctor": embedding,
+        "doctor": embedding,
         "upgrade plan": embedding,
         "upgrade rehearse": [*embedding, "--report", "none"],
         "upgrade start": gallery,

@@ -521,7 +521,7 @@ def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.Cap
     run("upgrade", "swap", url)
     run("upgrade", "rollback", url)
     run("upgrade", "swap", url)
-    assert run("gallery", "doctor", url)["healthy"]
+    assert run("doctor", url)["healthy"]
     run("upgrade", "finish", url)
     run("gallery", "gc", url)
     found = run("gallery", "status", url)

@@ -128,8 +128,8 @@ def test_the_command_repairs_and_says_what_is_lost(
     for path in set(tmp_path.rglob("_deletions/*")) - there:
         cut(path)
     place = str(tmp_path / "gallery")
-    assert main(["gallery", "doctor", place]) == 1
+    assert main(["doctor", place]) == 1
     assert "--repair" in capsys.readouterr().err
-    assert main(["gallery", "doctor", place, "--repair"]) == 0
+    assert main(["doctor", place, "--repair"]) == 0
     assert "i3" in capsys.readouterr().err
-    assert main(["gallery", "doctor", place]) == 0
+    assert main(["doctor", place]) == 0

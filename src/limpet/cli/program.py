@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Train an old and several new models on rendered characters and compare them."),
     "examples copy": ("examples:copy", "Write the sample data of the tutorials to a folder."),
+    "doctor": ("doctor:doctor", "Look for what is wrong with any index: yours or a gallery."),
     "data": ("data:data", "List the known data sets, or explain one."),
     "data list": ("data:list_all", "List the known data sets."),
     "data describe": ("data:describe", "Count the images or texts and the classes of a data set."),
@@ -33,8 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gallery search": ("gallery.search:search", "Find the nearest items."),
     "gallery status": ("gallery.status:status", "Show what the gallery contains and how much space it takes."),
     "gallery index": ("gallery.index:index", "Build an approximate index over the vectors of a generation."),
-    "gallery doctor": ("gallery.checks:doctor", "Read everything again and report what is wrong."),
-    "gallery export": ("gallery.checks:export", "Write the vectors and metadata of a generation to a file."),
+    "gallery export": ("gallery.export:export", "Write the vectors and metadata of a generation to a file."),
     "gallery backup": ("gallery.backup:backup", "Copy everything to a new folder while the gallery is written to."),
     "gallery restore": ("gallery.backup:restore", "Create a gallery from a backup."),
     "gallery link": ("gallery.upkeep:link", "Let queries of one model search vectors of another."),

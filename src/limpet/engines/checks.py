@@ -36,7 +36,7 @@ def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray
     return queries
 
 
-OF_GALLERIES = "look at the rest with `limpet gallery doctor`; restore the gallery from a copy. It is as it was."
+OF_GALLERIES = "look at the rest with `limpet doctor`; restore the gallery from a copy. It is as it was."
 
 
 def damaged(what: str, why: str, to_do: str = OF_GALLERIES) -> StoreError:

@@ -323,7 +323,7 @@ def kept_file(digest: str, content: Any) -> bytes:
     if content is None:
         raise GalleryError(
             f"The gallery has no file {digest}.",
-            to_do="ask again: gc removes what no state names any more. If it stays so, `limpet gallery doctor` "
+            to_do="ask again: gc removes what no state names any more. If it stays so, `limpet doctor` "
             "says what needs it. The gallery is as it was.",
         )
     if not isinstance(content, bytes) or digest_of(content) != digest:

@@ -51,7 +51,7 @@ class Advice(NamedTuple):
 
 
 OF_GALLERIES = Advice(
-    "check the disk and the path. `limpet gallery doctor` looks closer.", "; or take copies by `limpet gallery backup`"
+    "check the disk and the path. `limpet doctor` looks closer.", "; or take copies by `limpet gallery backup`"
 )
 
 

@@ -194,7 +194,7 @@ class GalleryUpgrade:
         return UpgradeVerification(
             tuple(
                 f"{count:,} vectors of {found.generation} are wrong ({kind}): {shown(found.named[kind], count)}; "
-                "`limpet gallery doctor` says what to do about them"
+                "`limpet doctor` says what to do about them"
                 for kind, count in found.wrong.items()
             )
         )

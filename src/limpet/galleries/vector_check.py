@@ -52,7 +52,7 @@ class VectorCheck:
             raise GalleryError(
                 f"Vectors of {self.generation} are wrong: {kinds}.",
                 expected="one right vector per item",
-                to_do="`limpet gallery doctor` says what to do about each.",
+                to_do="`limpet doctor` says what to do about each.",
                 intact="Nothing was changed.",
             )
 

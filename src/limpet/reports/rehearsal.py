@@ -211,7 +211,7 @@ def next_step(results: Rehearsal) -> str:
     """Say what to do next; the commands, where they are known, run as they are."""
     verdict = results.verdict
     if verdict == "failed":
-        look = "limpet upgrade verify" if results.attached else "limpet gallery doctor"
+        look = "limpet upgrade verify" if results.attached else "limpet doctor"
         return f"run `{look}`, and report what this page shows; {results.only_read}."
     if verdict == "worse":
         return f"keep the old model, or find out why the new one finds less; {results.only_read}."

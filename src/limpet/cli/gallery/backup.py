@@ -54,7 +54,7 @@ def restore(gallery: GalleryUrl, backup: Path) -> int:
     with progress_bar("restoring", unit="MiB") as bar:
         done = restored(backup, gallery, progress=bar)
     console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
-    console.print(f"Next, to look closer: {command('gallery doctor', gallery)}")
+    console.print(f"Next, to look closer: {command('doctor', gallery)}")
     print_json({"gallery": without_secrets(gallery), **_document(done)})
     return 0
 

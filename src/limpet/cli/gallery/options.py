@@ -20,6 +20,7 @@ from limpet.models.names import OF_TEXTS
 from limpet.support.options import bound
 
 if TYPE_CHECKING:
+    from limpet.engines.address import Address
     from limpet.engines.store import Graph
     from limpet.galleries import Gallery
 
@@ -64,31 +65,39 @@ class GalleryUrl(str):
         """Refuse a gallery that would end with the command."""
         refuse(self == "memory://", "A gallery in RAM alone, which ends with this command.",
                "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
-        _refuse_table(self)
+        _refuse_own_index(self)
 
 
 WAIT = 10.0
 """Seconds to wait for another writer."""
 
 
-def _refuse_table(url: str) -> None:
-    """Refuse the URL of a table, a collection or a file, which other commands are for.
-
-    Raises:
-        ConfigError: It is one.
-    """
-    from limpet.attached.opening import is_attached
+def own_index(url: str) -> Address | None:
+    """Return the address of a table, a collection or a file of vectors; None of a gallery, or of nothing."""
     from limpet.engines.address import scheme_of
 
     kind = scheme_of(url)
     if kind is None or kind == "memory":  # nearly always, and nothing is imported
-        return
+        return None
     from limpet.engines.sources import SOURCES, address_of
 
     address = None
     with suppress(ConfigError):  # of a gallery, or of nothing: who opens it says so
         address = address_of(url)
     if address is None or kind not in SOURCES or (kind in ("postgresql", "lance") and not address.table):
+        return None
+    return address
+
+
+def _refuse_own_index(url: str) -> None:
+    """Refuse the URL of a table, a collection or a file, which other commands are for.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    from limpet.attached.opening import is_attached
+
+    if own_index(url) is None:
         return
     said = shlex.quote(without_secrets(url))
     upgrade = f"upgrade it where it is, `limpet upgrade plan {said} --model MODEL`; or " * is_attached(url)
@@ -96,7 +105,8 @@ def _refuse_table(url: str) -> None:
         f"{without_secrets(url)} is a table, a collection or a file of vectors, and no gallery.",
         expected="a gallery: PATH, lance:PATH, memory:PATH, sharded:FILE, or postgresql://USER@HOST/DATABASE "
         "without table=",
-        to_do=f"{upgrade}copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
+        to_do=f"{upgrade}copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`; "
+        f"`limpet doctor {said}` looks for what is wrong.",
     )
 
 

@@ -360,7 +360,7 @@ def _end(url: LiveUrl, called: str, step: Callable[[Upgrade], None]) -> int:
 def verify(url: LiveUrl, *, source: LateVectors = LateVectors(), watch: float | None = None) -> int:
     """Read every vector again and report what is wrong. The exit code is 1 if something is.
 
-    For a gallery, this counts valid vectors of the new model; `limpet gallery doctor` checks files as well. For your
+    For a gallery, this counts valid vectors of the new model; `limpet doctor` checks files as well. For your
     own index, it checks table, triggers and indexes, and names queries of your application that need to change.
 
     Args:

@@ -384,7 +384,7 @@ class LanceStore(LedgerStore):
         if wrong:
             raise LastingStoreError(
                 f"The table '{place.table}' cannot be read: {wrong}",
-                to_do="`limpet gallery doctor --repair` goes back to the last commit that is whole.",
+                to_do="`limpet doctor --repair` goes back to the last commit that is whole.",
             )
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ AGAIN = "check the disk, then try again. The next commit clears away what this o
 
 
 @contextmanager
-def translated(where: str, to_do: str = "check the disk; `limpet gallery doctor` looks closer.") -> Iterator[None]:
+def translated(where: str, to_do: str = "check the disk; `limpet doctor` looks closer.") -> Iterator[None]:
     """Turn errors of Lance and of the disk into those of limpet."""
     try:
         yield
@@ -172,7 +172,7 @@ class LanceTables:
         if place.digest and self._digest(place) != place.digest:
             raise LastingStoreError(
                 f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
-                to_do="check the disk; `limpet gallery doctor --repair` goes back to the last commit that is whole.",
+                to_do="check the disk; `limpet doctor --repair` goes back to the last commit that is whole.",
             )
         return lance.dataset(str(self._path(place.table)), version=place.version, session=session)
 

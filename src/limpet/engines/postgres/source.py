@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 import psycopg
 import pyarrow as pa
+from numpy.typing import NDArray
 from psycopg import errors, sql
 from psycopg.adapt import Loader
 from psycopg.pq import Format
@@ -55,6 +56,8 @@ _SIMILARITIES = {
     for kind in ("vector", "halfvec")
     for operators, similarity in (("cosine_ops", "cosine"), ("ip_ops", "inner-product"), ("l2_ops", "euclidean"))
 }
+_EXTENSION = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
+_OPERATORS = {"cosine": "<=>", "inner-product": "<#>", "euclidean": "<->"}
 _COLUMNS = """
 SELECT attname, typname || CASE WHEN array_ THEN '[]' ELSE '' END, typtype = 'e' AND NOT array_, digits
 FROM (
@@ -167,6 +170,34 @@ class PostgresTable:
         with self._connected() as connection:
             found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
         return declared_similarity(self, vector, {str(operators) for (operators,) in found}, _SIMILARITIES)
+
+    def nearest(
+        self, vector: str, queries: Sequence[NDArray[np.float32]], k: int, *, exact: bool
+    ) -> list[list[str]] | None:
+        """Return the ids of the nearest rows that meet the conditions, as the server finds them; None without an index.
+
+        Args:
+            vector: The column.
+            queries: Vectors of its width.
+            k: Rows per query.
+            exact: Compare all rows; otherwise with the settings that the server has for everybody.
+        """
+        [key] = needed(self, roles_of(self), "id")
+        with self._connected() as connection:
+            found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
+            own = {one for (one,) in found if one.startswith(f"{self._types[vector]}_")} & _SIMILARITIES.keys()
+            if not own:  # or one over another type, which other queries use
+                return None
+            [(schema,)] = connection.execute(_EXTENSION).fetchall()
+            operator, type_ = _OPERATORS[_SIMILARITIES[min(own)]], sql.Identifier(schema, self._types[vector])
+            nearest = sql.SQL("SELECT {}::text FROM {} {} ORDER BY {} OPERATOR({}.{}) %s::{} LIMIT {}").format(
+                self._selected[key], self._identifier, self._where, sql.Identifier(vector), sql.Identifier(schema),
+                sql.SQL(operator), type_, sql.Literal(k),
+            )  # fmt: skip
+            if exact:
+                connection.execute("SET LOCAL enable_indexscan TO off; SET LOCAL enable_seqscan TO on")
+            rows = [connection.execute(nearest, [str(query.tolist())]).fetchall() for query in queries]
+        return [[str(identifier) for (identifier,) in one] for one in rows]
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, all of one moment."""

@@ -70,13 +70,13 @@ class Diagnosis:
     """All that a close look found.
 
     Args:
-        sequence: Commit that was looked at last.
-        rows: Vectors that were read, by generation.
+        sequence: Commit that was looked at last; None of an index that is no gallery.
+        rows: Vectors that were read, by generation; those of an index that is no gallery by its name.
         sampled: How many items per generation were looked at more closely.
     """
 
     url: str
-    sequence: int
+    sequence: int | None
     items: int
     rows: dict[str, int]
     sampled: int

@@ -146,7 +146,7 @@ def upkeep_findings(store: Store, pointer: Pointer, state: GalleryState) -> list
 def damage_findings(store: Store) -> list[Finding]:
     """Read every file again."""
     wrong = store.damage()
-    to_do = "check the disk; then `limpet gallery doctor --repair` goes back to the last commit that is whole."
+    to_do = "check the disk; then `limpet doctor --repair` goes back to the last commit that is whole."
     return [Finding("damaged", "error", " ".join(wrong), to_do, count=len(wrong))] if wrong else []
 
 
@@ -157,7 +157,7 @@ def declared_findings(state: GalleryState) -> list[Finding]:
         return []
     says = f"The models of {', '.join(names)} are declared: a person, not a release, says who made these vectors."
     to_do = (
-        f"nothing, if you are sure; `limpet gallery doctor --model FILE --name {names[0]}` compares a sample with "
+        f"nothing, if you are sure; `limpet doctor --model FILE --name {names[0]}` compares a sample with "
         "vectors of that model."
     )
     return [Finding("declared", "note", says, to_do, count=len(names), ids=names)]
