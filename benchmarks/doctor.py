@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from crash.server import Server
 from limpet import EmbeddingSet, Hypersphere, open_text_model
-from limpet.data import TextSet
+from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import load_texts
 from limpet.embeddings import StringArray
 from limpet.engines.sources import open_source
@@ -37,7 +37,7 @@ from machine import describe
 from task_pool import write_json
 
 RESULTS = Path(__file__).parent / "results"
-DIM, ROWS = 256, 4000
+DIM, ROWS = 256, 2000
 Vectors = NDArray[np.float32]
 
 
@@ -161,9 +161,9 @@ def look(server: Server, made: Made, fault: str, seed: int) -> dict[str, Any]:
 
 def embedded(data: str | None, most: int) -> Made:
     """Return requests, each once, and what both models make of them."""
-    train = load_texts("clinc150", data).train
-    assert isinstance(train, TextSet)
-    texts = list(dict.fromkeys(map(str, train.texts)))[:most]
+    found = load_texts("clinc150", data)
+    assert isinstance(found, TextData)
+    texts = list(dict.fromkeys(map(str, found.train.texts)))[:most]
     some = TextSet(StringArray.of(texts), None, (), StringArray.of(map(str, range(len(texts)))))
     old = open_text_model("package:wordllama").embed(some, role="document").vectors
     settings = TextSettings(truncate_dim=DIM)
@@ -193,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("LIMPET_DATA"))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--most", type=int, default=8000, help="requests that are embedded")
+    parser.add_argument("--most", type=int, default=3000, help="requests that are embedded")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     made, server = embedded(given.data, given.most), Server()

@@ -105,6 +105,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "gallery upsert": embedding,
         "gallery search": [*gallery, "--text", "a text"],
         "doctor": embedding,
+        "doctor ": attached,
         "upgrade plan": embedding,
         "upgrade rehearse": [*embedding, "--report", "none"],
         "upgrade start": gallery,

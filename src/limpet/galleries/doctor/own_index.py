@@ -169,11 +169,13 @@ def _usable(rows: _Rows) -> tuple[list[int], NDArray[np.float32]]:
 
 def _unusable(rows: _Rows) -> list[Finding]:
     findings = []
-    for kind, what, bad in (
-        ("zero", "sampled vectors are zero: no search finds them by a cosine", lambda one: not one.any()),
-        ("not finite", "sampled vectors hold NaN or infinite numbers", lambda one: not np.isfinite(one).all()),
-    ):
-        ids = [one for one, of in zip(rows.ids, rows.vectors, strict=True) if of is not None and bad(of)]
+    present = [(one, of) for one, of in zip(rows.ids, rows.vectors, strict=True) if of is not None]
+    for kind, what, ids in (
+        ("zero", "sampled vectors are zero: no search finds them by a cosine",
+         [one for one, of in present if not of.any()]),
+        ("not finite", "sampled vectors hold NaN or infinite numbers",
+         [one for one, of in present if not np.isfinite(of).all()]),
+    ):  # fmt: skip
         if ids:
             to_do = "embed these rows again, or give them no vector (NULL)."
             findings.append(Finding.of_ids(kind, "error", what, to_do, ids))
@@ -320,7 +322,8 @@ def _of_model(rows: _Rows, source: VectorSource) -> list[Finding]:
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
 def _apart(stored: NDArray[np.float32], made: NDArray[np.float32]) -> NDArray[np.bool_]:
