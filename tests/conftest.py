@@ -38,7 +38,7 @@ import vl_convert
 
 from crash import chroma_server
 from crash.milvus_server import milvus_server
-from crash.object_server import ObjectServer
+from crash.object_server import BUCKET, ObjectServer
 from crash.server import Server
 from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere, Space
@@ -246,6 +246,12 @@ def object_server(_object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch)
     for name, value in _object_server.environment.items():
         monkeypatch.setenv(name, value)
     return _object_server
+
+
+@pytest.fixture
+def s3_url(object_server: ObjectServer, postgres_url: str) -> str:
+    """The url of a gallery in the bucket that is not there yet, below a prefix and in a schema of its own."""
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}?ledger={postgres_url}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ def place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
     elif STORES[kind].in_folder:
         url = f"{kind}:{tmp_path / 'gallery'}"
     else:
-        url = request.getfixturevalue("postgres_url")
+        url = request.getfixturevalue("s3_url" if kind == "s3" else "postgres_url")
     found = StorePlace(url)
     yield found
     found.close()

@@ -37,7 +37,7 @@ from limpet.upgrade.base import Upgrade, UpgradeVerification
 from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource, WithText
 
 PROMISES = [str(check) for check in upgrade_contract(lambda folder: None)]  # type: ignore[arg-type,return-value]
-GALLERIES = ("memory", "lance", "postgresql", "sharded")
+GALLERIES = ("memory", "lance", "postgresql", "sharded", "s3")
 KINDS = (*GALLERIES, "table", "qdrant vector", "qdrant collection", "milvus", "chroma")
 
 
@@ -120,6 +120,8 @@ class GalleryIndex:
         other.url, other.twin = f"{self.url}_copy", dict(self.twin)
         if self.url.startswith("sharded:"):
             other.url = sharded(self.folder / "copy", [shard.kind for shard in self.gallery.store.shards])  # type: ignore[attr-defined]
+        elif self.url.startswith("s3:"):
+            other.url = other.url.replace("?ledger", "-copy?ledger")
         self.gallery.backup(self.folder / "backup")
         restore(self.folder / "backup", other.url)
         other.gallery = Gallery.open(other.url)
@@ -235,6 +237,9 @@ def new_index(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         monkeypatch.setattr(postgres_sharing, "KEPT_SECONDS", 0.1)  # a new index waits until readers let go
         url: str = request.getfixturevalue("postgres_url")
         return lambda folder: GalleryIndex(url, folder)
+    if kind == "s3":
+        place: str = request.getfixturevalue("s3_url")
+        return lambda folder: GalleryIndex(place, folder)
     if kind == "chroma":
         return lambda folder: AttachedIndex(ChromaApplication(chroma_server.shared().url, str(folder / "ledger.db")))
     if kind == "milvus":
@@ -250,7 +255,9 @@ def new_index(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "s3" else kind for kind in KINDS]
+)
 def test_every_upgrade_keeps_its_promises(new_index: Callable[[Path], object], position: int) -> None:
     upgrade_contract(new_index)[position]()  # type: ignore[arg-type]
 

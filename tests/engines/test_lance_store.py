@@ -21,6 +21,7 @@ from limpet.engines.filters import Condition
 from limpet.engines.lance import care as lance_care
 from limpet.engines.lance import history as lance_history
 from limpet.engines.lance import rows as lance_rows
+from limpet.engines.lance.files import FolderFiles
 from limpet.engines.lance.places import TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.engines.lance.store import LanceStore
 from limpet.engines.lance.tables import LanceTables
@@ -564,7 +565,7 @@ def test_an_index_finds_nearly_the_same_and_covers_new_rows(store: LanceStore, c
     store.build_index(G1)
     assert store.upkeep(G1).indexed == store.upkeep(G1).rows == 6_000
     assert store.journal()[-1].event == {"kind": "index", "generation": G1}
-    rest = store._place(G1, frozenset([G2]), store.pointer().sequence)
+    rest = store._version(G1, frozenset([G2]), store.pointer())
     assert lance_rows.indexed_rows(store._tables.reader(rest), lance_care.VECTOR_INDEX) == 6_000
     for without in (frozenset[str](), frozenset([G2])):
         exact, near = (
@@ -770,7 +771,7 @@ def test_no_name_is_synced_before_what_it_names(store: LanceStore, disk: Watched
 
 def test_a_table_whose_manifest_was_altered_is_not_opened(store: LanceStore, folder: Path) -> None:
     place = places_of(store).tables[G1]
-    manifest = store._tables._manifest(place)
+    manifest = folder / f"{place.table}.lance" / "_versions" / f"{2**64 - 1 - place.version}.manifest"
     sound = manifest.read_bytes()
     store.close()
     earlier = max(one for one in manifest.parent.glob("*.manifest") if one != manifest)
@@ -788,7 +789,7 @@ def test_tables_are_cleared_only_by_who_is_certain_to_write(store: LanceStore, f
     def uncertain() -> None:
         raise GalleryError("Somebody else writes.", expected="one writer")
 
-    tables = LanceTables(folder, Disk(), uncertain)
+    tables = LanceTables(FolderFiles(folder, Disk()), Disk(), uncertain)
     try:
         with pytest.raises(GalleryError, match="Somebody else"):
             tables.clear([])

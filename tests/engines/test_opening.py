@@ -68,7 +68,7 @@ def test_a_gallery_is_never_created_over_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "s3://bucket/gallery", "gs+http://bucket/g", "sqlite:gallery", "memory:", "lance:"]
+    "url", ["", "gs://bucket/gallery", "gs+http://bucket/g", "sqlite:gallery", "memory:", "lance:"]
 )
 def test_an_unknown_kind_lists_the_known(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,7 +84,7 @@ def test_an_unknown_kind_lists_the_known(url: str, tmp_path: Path, monkeypatch: 
     ["mysql://ann:s3cret@db/shop", "cockroachdb+psycopg://ann:s3cret@db/shop", "POSTGRESQL://ann:s3cret@db/shop",
      "lance:postgresql://ann:s3/cr?et@db/s3cret@db", "host=db password=s3cret",
      "postgresql+psycopg:/ann:s3cret@db/shop",
-     "host=db user=ann password = 'my s3cret'"],
+     "host=db user=ann password = 'my s3cret'", "s3://bucket/a?ledger=mysql://ann:s3cret@db/shop"],
 )  # fmt: skip
 def test_no_folder_is_named_after_a_password_and_no_message_repeats_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +93,7 @@ def test_no_folder_is_named_after_a_password_and_no_message_repeats_it(
     for create in (True, False):
         with pytest.raises(ConfigError, match="postgresql://") as refusal:
             open_store(url, create=create)
-        assert "s3" not in str(refusal.value)
+        assert not any(part in str(refusal.value) for part in ("s3cret", "s3/cr", "et@"))
     assert contents(tmp_path) == {}
 
 
@@ -245,9 +245,14 @@ def test_stores_never_import_each_other() -> None:
     graph = grimp.build_graph("limpet")
     packages = {STORES.places[kind].rpartition(".")[0] for kind in STORES}
     assert graph.find_upstream_modules("limpet.galleries", as_package=True)
+    made_of = {"limpet.engines.s3": {"limpet.engines.lance", "limpet.engines.postgres"}}  # and of nothing else
     for package in packages:
         above = graph.find_upstream_modules(package, as_package=True)
-        others = {module for module in above if module.startswith(tuple(f"{other}." for other in packages - {package}))}
+        others = {
+            module
+            for module in above
+            if module.startswith(tuple(f"{other}." for other in packages - {package} - made_of.get(package, set())))
+        }
         assert not others, f"what {package} shares with {others} belongs in a module of its own"
 
 

@@ -73,7 +73,7 @@ def test_an_object_is_written_only_over_what_was_read(place: str) -> None:
     second = bucket.put("a", b"3", first)
     assert bucket.put("a", b"4", first) is None and bucket.read("a") == (b"3", second)
     bucket.copy("a", "deep/b")
-    bucket.write("deep/c", iter([b"12", b"345"]))
+    bucket.write("deep/c", [b"12", b"345"])
     assert (bucket.sizes("deep"), bucket.folders()) == ({"deep/b": 1, "deep/c": 5}, ["deep"])
     bucket.remove(["a", "deep/b", "never"])
     assert list(bucket.sizes("")) == ["deep/c"] and b"".join(bucket.blocks("deep/c")) == b"12345"
@@ -191,7 +191,7 @@ def test_a_top_that_was_altered_is_refused_with_a_sentence(place: str) -> None:
     top.move({}, top.read(), "first", Beside([entry(number) for number in range(1, 70)], {digest_of(b"a"): b"a"}))
     [(whole, _)] = [bucket.read("top.json") or (b"", "")]
     for name in bucket.sizes("files"):
-        bucket.write(name, b"other")
+        bucket.write(name, [b"other"])
     with pytest.raises(StoreError, match="another digest"):
         top.file(digest_of(b"a"))
     bucket.remove(list(bucket.sizes("files")) + list(bucket.sizes("journal")))
@@ -200,10 +200,10 @@ def test_a_top_that_was_altered_is_refused_with_a_sentence(place: str) -> None:
             ask()
     for key in json.loads(whole):
         for wrong in (None, 3.5, "x", [[1]], {"a": 1}):
-            bucket.write("top.json", json.dumps(json.loads(whole) | {key: wrong}).encode())
+            bucket.write("top.json", [json.dumps(json.loads(whole) | {key: wrong}).encode()])
             with suppress(GalleryError):
                 top.read(), top.journal(69), top.digests()
-    bucket.write("top.json", whole[:40])
+    bucket.write("top.json", [whole[:40]])
     with pytest.raises(StoreError, match="is damaged"):
         top.read()
 

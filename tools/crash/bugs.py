@@ -111,7 +111,7 @@ def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
 
 def journal_not_synced(store: Any) -> None:
     """The database does not make its commits durable."""
-    if store.kind == "postgresql":
+    if store.kind in ("postgresql", "s3"):
         from limpet.engines.postgres import database as postgres
 
         postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
@@ -323,6 +323,13 @@ def reads_nothing_back(store: Any) -> None:
     lance_tables.compare = lambda *values: None
 
 
+def readers_hold_nothing(store: Any) -> None:
+    """Commits that are being read are removed like all others."""
+    from limpet.engines.s3.files import ServerLeases
+
+    ServerLeases.sequences = lambda self: set()  # type: ignore[method-assign]
+
+
 def paths_that_do_not_move(store: Any) -> None:
     """A gallery remembers where it was opened first, and looks for itself there."""
     opened = store.open.__func__
@@ -450,7 +457,7 @@ class Bug:
 
 FILES = ("memory", "lance")
 OF_FILES = (*FILES, "sharded")
-EVERY = ("memory", "lance", "pgvector", "sharded")
+EVERY = ("memory", "lance", "pgvector", "sharded", "s3")
 BUGS = {
     "stamp before write": Bug(stamp_before_write, "bug.stamped", "backfill", power=None),
     "pointer before data": Bug(pointer_before_data, "bug.moved"),
@@ -466,7 +473,8 @@ BUGS = {
     "finish removes rows first": Bug(
         finish_removes_rows_first, "bug.removed", "finish", stores=("memory", "pgvector"), power=None
     ),
-    "gc leaves what finish left": Bug(gc_leaves_what_finish_left, kind="finish", stores=("lance", "pgvector")),
+    "gc leaves what finish left": Bug(gc_leaves_what_finish_left, kind="finish", stores=("lance", "pgvector", "s3")),
+    "readers hold nothing": Bug(readers_hold_nothing, kind="gc", stores=("s3",), power="kept", rest=1),
     "paths that do not move": Bug(paths_that_do_not_move, stores=FILES, power="kept"),
     "adapter outside the commit": Bug(adapter_outside_the_commit, kind="start", stores=FILES, power="kept"),
     "folders not synced": Bug(folders_not_synced, stores=("lance",)),

@@ -270,6 +270,8 @@ def _stored_generations(store: Any) -> list[str]:
     if store.kind == "lance":
         folder = Path(store.url.removeprefix("lance:"))
         return sorted(path.name.split("-")[0] for path in folder.glob("*.lance"))
+    if store.kind == "s3":
+        return sorted(name.split("-")[0] for name in store._tables.files.tables())
     if store.kind == "memory":
         rows = store.database.execute("SELECT DISTINCT generation FROM rows")
         return sorted({*store.ledger.bits(), *(name for (name,) in rows)})

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -78,6 +79,28 @@ class ObjectServer:
         """Return how many requests there were, by method, since this was asked last."""
         with urlopen(self.endpoint + _CONTROL, timeout=PATIENCE) as answer:
             return dict(json.load(answer))
+
+    def copy(self, prefix: str, to: str) -> None:
+        """Copy all objects below a prefix; other processes that are forked from this one can go on."""
+        for name in self._names(prefix):
+            source = {"Bucket": BUCKET, "Key": name}
+            self._client.copy_object(Bucket=BUCKET, Key=f"{to}{name.removeprefix(prefix)}", CopySource=source)
+
+    def remove(self, prefix: str) -> None:
+        """Remove all objects below a prefix."""
+        for name in self._names(prefix):
+            self._client.delete_object(Bucket=BUCKET, Key=name)
+
+    def _names(self, prefix: str) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/")
+        return [str(one["Key"]) for page in pages for one in page.get("Contents", ())]
+
+    @cached_property
+    def _client(self) -> Any:
+        import boto3
+
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "of trials", "region_name": "us-east-1"}
+        return boto3.client("s3", endpoint_url=self.endpoint, **keys)
 
     def stop(self) -> None:
         """End it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from crash.log import TrialLog, lines_of
+from crash.object_server import BUCKET, ObjectServer
 from crash.power import durable_line, keep_all, lose_power
 from crash.processes import finished, forked, violation_of
 from crash.server import Server
@@ -131,8 +132,11 @@ class ServerPlace:
     def __init__(self, server: Server, folder: Path) -> None:
         self.server, self.folder, self.log = server, folder, folder / "log"
         self.database = f"d_{folder.name}"
-        self.url = server.url(self.database)
+        self.url = self._url(self.database)
         self._moves = 0
+
+    def _url(self, database: str) -> str:
+        return self.server.url(database)
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another database, or from an empty one."""
@@ -159,9 +163,9 @@ class ServerPlace:
         self._moves += 1
         new = f"d_{self.folder.name}_{self._moves}"
         self.server.execute(f'CREATE DATABASE "{new}"')
-        moved = _restored(self.url, self.server.url(new), self.folder)
+        moved = _restored(self.url, self._url(new), self.folder)
         self.database, gone = (new, old) if moved else (old, new)
-        self.url = self.server.url(self.database)
+        self.url = self._url(self.database)
         self._drop(gone)
         return moved
 
@@ -172,6 +176,36 @@ class ServerPlace:
 
     def _drop(self, database: str) -> None:
         self.server.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+
+
+class BucketPlace(ServerPlace):
+    """A gallery in a bucket with its ledger in a PostgreSQL database; both have one name.
+
+    Args:
+        server: Of ledgers.
+        objects: Has the bucket, and lives on.
+        folder: Of the trial's log.
+    """
+
+    kind = "s3"
+
+    def __init__(self, server: Server, objects: ObjectServer, folder: Path) -> None:
+        self.objects = objects
+        super().__init__(server, folder)
+
+    def _url(self, database: str) -> str:
+        return f"s3://{BUCKET}/{database}?ledger={self.server.url(database)}"
+
+    def begin(self, template: Place | None) -> None:
+        """Start from a copy of another database and its objects, or from nothing."""
+        super().begin(template)
+        if template is not None:
+            assert isinstance(template, BucketPlace)
+            self.objects.copy(template.database, self.database)
+
+    def _drop(self, database: str) -> None:
+        super()._drop(database)
+        self.objects.remove(database)
 
 
 def _restored(old: str, new: str, folder: Path) -> bool:

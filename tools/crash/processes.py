@@ -77,6 +77,7 @@ def import_stores() -> None:
     import limpet.engines.lance.store
     import limpet.engines.memory.store
     import limpet.engines.postgres.store
+    import limpet.engines.s3.store
     import limpet.engines.sharded.store
     import limpet.galleries.backfill  # noqa: F401
 

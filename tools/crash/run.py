@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import time
 from collections import Counter
@@ -15,13 +16,16 @@ from typing import Any
 from crash.bugs import BUGS
 from crash.disk import ONLY_KILLS
 from crash.log import lines_of
-from crash.places import FolderPlace, Place, ServerPlace
+from crash.object_server import Network, ObjectServer
+from crash.places import BucketPlace, FolderPlace, Place, ServerPlace
 from crash.processes import import_noted, import_stores
 from crash.server import Server
 from crash.trials import Outcome, Plan, make_template, run_trial
 
 TEMPLATES = 10
-STORES = ("memory", "lance", "pgvector", "sharded")
+STORES = ("memory", "lance", "pgvector", "sharded", "s3")
+NETWORK = Network(errors=0.01, lost=0.01, failed=0.01, slow=0.001)
+"""To the bucket, all the time."""
 HITS = 20  # at least, of every point
 BUG_TRIALS = 60  # at most, until a planted bug is caught
 _ground: Ground
@@ -39,14 +43,24 @@ class Ground:
     def __init__(self, store: str, folder: Path, templates: int) -> None:
         self.store, self.folder = store, folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.server = Server(folder) if store == "pgvector" else None
+        self.server = Server(folder) if store in ("pgvector", "s3") else None
+        self.objects = ObjectServer() if store == "s3" else None
+        if self.objects is not None:
+            self.objects.network(NETWORK)
         self.templates: list[Place] = [self.place(f"template{number}") for number in range(templates)]
 
     def place(self, name: str) -> Place:
         """Return a place that is not used yet."""
+        if self.server is not None and self.objects is not None:
+            return BucketPlace(self.server, self.objects, self.folder / name)
         if self.server is not None:
             return ServerPlace(self.server, self.folder / name)
         return FolderPlace(self.store, self.folder / name)
+
+    def enter(self) -> None:
+        """Let this process, and those that it forks, find the bucket."""
+        if self.objects is not None:
+            os.environ.update(self.objects.environment)
 
     def prepare(self) -> list[tuple[str, str]]:
         """Write the galleries to start from; return all points reached, with the operation under way.
@@ -54,6 +68,7 @@ class Ground:
         Raises:
             RuntimeError: One of them is wrong although nothing happened to it.
         """
+        self.enter()
         for number, place in enumerate(self.templates):
             wrong = make_template(place, number, 4 * number)
             if wrong is not None:
@@ -63,9 +78,11 @@ class Ground:
         return sorted({(line[1], line[2]) for line in lines if line[0] == "point"})
 
     def close(self) -> None:
-        """End the server."""
+        """End the servers."""
         if self.server is not None:
             self.server.stop()
+        if self.objects is not None:
+            self.objects.stop()
 
 
 @dataclass
@@ -195,6 +212,7 @@ class Needs:
 def _begin(lanes: Any, grounds: list[Ground]) -> None:
     global _ground
     _ground = grounds[lanes.get()]
+    _ground.enter()
 
 
 def _do(plan: Plan) -> Outcome:
@@ -231,7 +249,7 @@ def run(
         pairs = _prepare_all(grounds)
         say(f"{store}: {len({point for point, _ in pairs})} points, {len(pairs)} pairs of a point and an operation")
         tally = Tally(store, sorted({point for point, _ in pairs}))
-        needs = Needs(pairs, seed, store == "pgvector")
+        needs = Needs(pairs, seed, grounds[0].server is not None)
         numbers = multiprocessing.get_context("fork").Queue()
         for lane in range(lanes):
             numbers.put(lane)

@@ -36,6 +36,7 @@ SPANS = {
     "lance": 1.5,
     "pgvector": 0.8,
     "sharded": 2.0,
+    "s3": 2.0,
 }  # seconds within which a kill at a random time comes
 
 

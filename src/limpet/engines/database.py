@@ -79,3 +79,10 @@ class Database(Protocol):
 
     def transaction(self) -> AbstractContextManager[object]:
         """All or nothing; durable on leaving it without an error."""
+
+
+class ClosableDatabase(Database, Protocol):
+    """A database that can be closed."""
+
+    def close(self) -> None:
+        """Close its connections."""

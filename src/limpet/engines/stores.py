@@ -1,4 +1,4 @@
-"""Where galleries are kept: in LanceDB folders, in PostgreSQL, in one SQLite file, or in RAM alone."""
+"""Where galleries are kept: in LanceDB folders or buckets, in PostgreSQL, in one SQLite file, or in RAM alone."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ STORES: Registry[type[Any]] = Registry(
         "lance": "limpet.engines.lance.store:LanceStore",
         "memory": "limpet.engines.memory.store:MemoryStore",
         "postgresql": "limpet.engines.postgres.store:PgvectorStore",
+        "s3": "limpet.engines.s3.store:S3Store",
         "sharded": "limpet.engines.sharded.store:ShardedStore",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in _OFFERED),
@@ -35,7 +36,15 @@ STORES: Registry[type[Any]] = Registry(
 and ``restore(place, backup, contents, disk)``."""
 
 _DEFAULT = "lance"
-_KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…", "sharded:FILE"]
+_KNOWN = [
+    "PATH",
+    "lance:PATH",
+    "memory:PATH",
+    "memory://",
+    "postgresql://…",
+    "sharded:FILE",
+    "s3://…?ledger=postgresql://…",
+]
 _SCHEME = re.compile(r"([a-zA-Z][\w+.-]*):(/*)")
 _POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?:")
 
@@ -45,7 +54,8 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
 
     Args:
         url: ``PATH`` or ``lance:PATH`` for a LanceDB folder; ``memory:PATH`` for a folder with one SQLite file whose
-            vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector.
+            vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector;
+            ``s3://BUCKET/PREFIX?ledger=postgresql://…`` for LanceDB in a bucket.
             ``PATH`` alone opens whatever kind of gallery is there. The name of a driver, as in
             ``postgresql+psycopg://…``, is passed over.
         create: Make a new one, where none is.
@@ -105,6 +115,8 @@ def _parts(url: str) -> tuple[str, str]:
     scheme, colon, rest = url.partition(":")
     if _POSTGRESQL.match(url):
         return "postgresql", url
+    if url.startswith("s3://"):
+        return "s3", url
     if url == "memory://":
         return "memory", ""
     named = _SCHEME.match(url)
@@ -135,8 +147,8 @@ def _refuse_url(place: str) -> None:
         raise ConfigError(
             f"'{without_secrets(place)}' is a URL, and galleries of this kind are kept in a folder on this machine.",
             expected="the path of a folder",
-            to_do=f"write ./{found[1]}:… for a folder of that name; for a bucket, keep the gallery in a local folder "
-            "and copy what `limpet gallery backup` writes.",
+            to_do=f"write ./{found[1]}:… for a folder of that name, or s3://BUCKET/PREFIX?ledger=postgresql://… for a "
+            "bucket, without the word before it.",
             intact="Nothing was made.",
         )
 

@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from limpet.engines.database import Database
+from limpet.engines.database import ClosableDatabase
 from limpet.engines.folder import create_folder, kind_of, open_folder
 from limpet.engines.ledger import GalleryLedger, reading
 from limpet.engines.ledger_store import Lock
@@ -151,13 +150,6 @@ def tables(document: Document) -> tuple[str, ...]:
         "commits text NOT NULL)",
         f"INSERT INTO top SELECT 1, 0, '{first}', '[]' WHERE NOT EXISTS (SELECT 1 FROM top)",
     )
-
-
-class ClosableDatabase(Database, Protocol):
-    """A database that can be closed."""
-
-    def close(self) -> None:
-        """Close its connections."""
 
 
 class LedgerTop(Top):

@@ -103,8 +103,8 @@ def _refuse_own_index(url: str) -> None:
     upgrade = f"upgrade it where it is, `limpet upgrade plan {said} --model MODEL`; or " * is_attached(url)
     raise ConfigError(
         f"{without_secrets(url)} is a table, a collection or a file of vectors, and no gallery.",
-        expected="a gallery: PATH, lance:PATH, memory:PATH, sharded:FILE, or postgresql://USER@HOST/DATABASE "
-        "without table=",
+        expected="a gallery: PATH, lance:PATH, memory:PATH, sharded:FILE, s3://BUCKET/PREFIX?ledger=…, or "
+        "postgresql://USER@HOST/DATABASE without table=",
         to_do=f"{upgrade}copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`; "
         f"`limpet doctor {said}` looks for what is wrong.",
     )

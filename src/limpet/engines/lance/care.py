@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from limpet.engines.lance.rows import Table
 
@@ -70,9 +71,14 @@ def _cover(table: Table, names: Collection[str], lag: float) -> None:
             table.optimize.optimize_indices(index_names=[index.name], num_indices_to_merge=merged)
 
 
-def prune(table: Table, gone: Collection[int]) -> None:
-    """Remove versions of a table, and all files that no other one needs; no clock is asked."""
-    if gone:
-        table.cleanup_old_versions(versions=sorted(gone), delete_unverified=True)
-    else:
-        table.cleanup_old_versions(retain_versions=_ALL, delete_unverified=True)
+def prune(table: Table, gone: Collection[int], *, certain: bool) -> None:
+    """Remove versions of a table, and all files that no other one needs.
+
+    Args:
+        table: Its newest version that is needed.
+        gone: The versions.
+        certain: Whether nobody else can be writing. No clock is asked then; otherwise files that no version ever had
+            stay for seven days, for they may belong to one that is coming.
+    """
+    which: dict[str, Any] = {"versions": sorted(gone)} if gone else {"retain_versions": _ALL}
+    table.cleanup_old_versions(**which, delete_unverified=certain)

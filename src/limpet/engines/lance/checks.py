@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 from numpy.typing import NDArray
 
+from limpet.engines.lance.files import TableFiles, open_table
 from limpet.engines.lance.rows import COLUMN_TYPES, Table, among, index_folders, portions, values_of
 from limpet.errors import StoreError
 
@@ -28,12 +28,19 @@ Piece = Any
 """A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""
 
 
-def fresh(path: Path, version: int) -> Table:
+def fresh(files: TableFiles, name: str, version: int) -> Table:
     """Open a version of a table without anything that is remembered of it."""
-    return lance.dataset(str(path), version=version, session=lance.Session())
+    return open_table(files, name, version, lance.Session())
 
 
-def compare(path: Path, before: Table | None, version: int, removed: Sequence[str], added: Sequence[pa.Table]) -> Table:
+def compare(
+    files: TableFiles,
+    name: str,
+    before: Table | None,
+    version: int,
+    removed: Sequence[str],
+    added: Sequence[pa.Table],
+) -> Table:
     """Compare a version of a table with the one before it and with what was done to it.
 
     Pieces that vanished and came (by a merge, say) hold the same rows but those removed and added; of the pieces that
@@ -46,7 +53,7 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
         StoreError: Something else is there.
         OSError, ValueError: Something cannot be read.
     """
-    after = fresh(path, version)
+    after = fresh(files, name, version)
     old, new = ({} if table is None else {one.fragment_id: one for one in table.get_fragments()}
                 for table in (before, after))  # fmt: skip
     gone = [piece for number, piece in old.items() if number not in new]
@@ -62,31 +69,32 @@ def compare(path: Path, before: Table | None, version: int, removed: Sequence[st
         raise _different("rows are")
     stayed = [(piece, new[number]) for number, piece in old.items() if number in new]
     changed = [(was, now) for was, now in stayed if was.metadata.to_json() != now.metadata.to_json()]
-    _compare_removals(path, before, after, changed, removed)
-    _read_history(path, 0 if before is None else before.version, after)
+    _compare_removals(files, name, before, after, changed, removed)
+    _read_history(files, name, 0 if before is None else before.version, after)
     known = set() if before is None else index_folders(before)
-    read_indexes(path, after, known)
+    read_indexes(files, name, after, known)
     return after
 
 
-def read_whole(path: Path, version: int) -> None:
+def read_whole(files: TableFiles, name: str, version: int) -> None:
     """Read all that a version of a table needs: rows, removals, indexes.
 
     Raises:
         OSError, ValueError: Something cannot be read.
     """
-    table = fresh(path, version)
+    table = fresh(files, name, version)
     for _ in table.scanner(scan_in_order=True).to_batches():
         pass
     table.validate()
-    read_indexes(path, table, set())
+    read_indexes(files, name, table, set())
 
 
-def read_indexes(path: Path, table: Table, known: set[str]) -> None:
+def read_indexes(files: TableFiles, name: str, table: Table, known: set[str]) -> None:
     """Read every file of the indexes of a table but those known."""
     for folder in index_folders(table) - known:
-        for file in sorted((path / "_indices" / folder).iterdir()):
-            for _ in LanceFileReader(str(file)).read_all().to_batches():
+        for file in sorted(files.below(name, f"_indices/{folder}")):
+            options = None if files.options is None else dict(files.options)
+            for _ in LanceFileReader(f"{files.uri(name)}/{file}", options).read_all().to_batches():
                 pass
 
 
@@ -160,7 +168,12 @@ def _factors(count: int) -> NDArray[np.uint64]:
 
 
 def _compare_removals(
-    path: Path, before: Table | None, after: Table, changed: Sequence[tuple[Piece, Piece]], removed: Sequence[str]
+    files: TableFiles,
+    name: str,
+    before: Table | None,
+    after: Table,
+    changed: Sequence[tuple[Piece, Piece]],
+    removed: Sequence[str],
 ) -> None:
     """Look whether the rows that vanished from pieces that stayed are those that were to be removed, row by row."""
     if not changed:
@@ -170,18 +183,18 @@ def _compare_removals(
         piece.validate()
     asked = [_addresses(before, was, among(portion)) for portion in portions(list(removed))]
     gone, gone_now = (
-        [_removed(path, table, piece) for piece in pieces] for table, pieces in ((before, was), (after, now))
+        [_removed(files, name, table, piece) for piece in pieces] for table, pieces in ((before, was), (after, now))
     )
     if not np.array_equal(np.sort(np.concatenate([*gone, *asked])), np.sort(np.concatenate(gone_now))):
         raise _different("removals are")
 
 
-def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
+def _removed(files: TableFiles, name: str, table: Table, piece: Piece) -> NDArray[np.uint64]:
     first, file = np.uint64(piece.fragment_id << 32), piece.deletion_file()
     if file is None:
         return np.empty(0, np.uint64)
     if file.endswith(".arrow"):  # a few: listed one by one
-        listed: NDArray[np.uint32] = pa.ipc.open_file(str(path / file)).read_all().column(0).to_numpy()
+        listed: NDArray[np.uint32] = pa.ipc.open_file(files.read(name, file)).read_all().column(0).to_numpy()
         return first + listed.astype(np.uint64)
     gone = np.ones(piece.physical_rows, np.bool_)
     gone[_addresses(table, [piece]) - first] = False
@@ -194,13 +207,13 @@ def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = No
     return addresses
 
 
-def _read_history(path: Path, last: int, after: Table) -> None:
+def _read_history(files: TableFiles, name: str, last: int, after: Table) -> None:
     """Read the versions that came since one, and what made them: cleaning up reads all of them."""
     for version in range(last + 1, after.version + 1):
         with suppress(TypeError):  # it was read, but merges of indexed pieces have no form in Python (RewrittenIndex)
             after.read_transaction(version)
         if version < after.version:
-            fresh(path, version)
+            fresh(files, name, version)
 
 
 def _different(what: str) -> StoreError:

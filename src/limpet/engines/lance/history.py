@@ -6,18 +6,18 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from limpet.engines.database import Database
 from limpet.engines.forks import at_fork
 from limpet.engines.lance.places import TableVersions
 from limpet.engines.ledger import GalleryLedger
-from limpet.engines.sqlite import SqliteDatabase
-from limpet.engines.store import Pointer
+from limpet.engines.store import Commit, Pointer
 from limpet.errors import GalleryError
 
 TABLES = ("CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, places text NOT NULL)",)
@@ -30,47 +30,51 @@ class PlaceHistory:
 
     Args:
         database: Of the ledger; the places of each commit are written in its transaction.
+        clock: In seconds, which all writers share; that of this machine since it was started if None.
     """
 
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
+    def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
+        self._database, self._clock, self._ledger = database, clock, GalleryLedger(database)
         at_fork(self, in_child=PlaceHistory._start_anew)
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._guard = threading.Lock()
-        self._known: OrderedDict[int, TableVersions] = OrderedDict()
+        self._known: OrderedDict[Commit, TableVersions] = OrderedDict()
 
     def current(self, ledger: GalleryLedger) -> tuple[Pointer, TableVersions]:
         """Return the pointer and what it names."""
         pointer, plain = ledger.pointer()
-        known = self._look_up(pointer.sequence)
-        return pointer, known if known is not None else self.remember(pointer.sequence, TableVersions.read(plain))
+        known = self._look_up(pointer.commit)
+        return pointer, known if known is not None else self.remember(pointer.commit, TableVersions.read(plain))
 
-    def at(self, sequence: int) -> TableVersions:
-        """Return what the pointer named as of a commit.
+    def at(self, commit: Commit) -> TableVersions:
+        """Return what the pointer named as of a commit; of any with its number where it has no time.
 
         Raises:
             GalleryError: That is forgotten.
         """
-        known = self._look_up(sequence) or self.named().get(sequence)
+        known = self._look_up(commit)
+        if known is None and (not commit.time or self._ledger.has(commit)):
+            known = self.named().get(commit.sequence)
         if known is None:
             raise GalleryError(
-                f"What commit {sequence} named is not there any more.",
+                f"What commit {commit.sequence} named is not there any more.",
                 expected="a commit that is not older than the last tidying allowed",
                 to_do="ask for the pointer again.",
             )
-        return self.remember(sequence, known)
+        return self.remember(commit, known)
 
     def write(self, sequence: int, places: TableVersions) -> None:
         """Write the places of a commit, and when that was; inside its transaction."""
-        plain = places.plain() | {"moment": _moment()}
+        moment = _moment() if self._clock is None else ["", 0.0, self._clock()]
+        plain = places.plain() | {"moment": moment}
         self._database.execute("INSERT INTO places VALUES (?, ?)", [sequence, json.dumps(plain)])
 
-    def remember(self, sequence: int, places: TableVersions) -> TableVersions:
+    def remember(self, commit: Commit, places: TableVersions) -> TableVersions:
         """Keep places at hand."""
         with self._guard:
-            self._known[sequence] = places
+            self._known[commit] = places
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return places
@@ -90,18 +94,18 @@ class PlaceHistory:
     def forget(self, older_than: float, spared: int, leased: Collection[int]) -> dict[int, TableVersions]:
         """Forget commits that were followed by another one so many seconds ago, and return what they named.
 
-        The time is that of the machine's own clock since it was started, which nobody sets.
+        Without another clock, the time is that of the machine since it was started, which nobody sets.
         """
-        rows = self._rows()
+        rows, now = self._rows(), None if self._clock is None else self._clock()
         sequences = list(rows)
         pairs = pairwise(sequences[: len(sequences) - spared])
-        aged = [one for one, following in pairs if _age(rows[following]["moment"]) >= older_than]
+        aged = [one for one, following in pairs if _age(rows[following]["moment"], now) >= older_than]
         old = [one for one in aged if one not in leased]
         with self._database.transaction():
             self._database.execute_many("DELETE FROM places WHERE sequence = ?", [[one] for one in old])
         with self._guard:
-            for sequence in old:
-                self._known.pop(sequence, None)
+            for commit in [one for one in self._known if one.sequence in old]:
+                del self._known[commit]
         return {sequence: TableVersions.read(rows[sequence]) for sequence in old}
 
     def forget_before(self, oldest: int) -> None:
@@ -109,9 +113,9 @@ class PlaceHistory:
         with self._database.transaction():
             self._database.execute("DELETE FROM places WHERE sequence < ?", [oldest])
 
-    def _look_up(self, sequence: int) -> TableVersions | None:
+    def _look_up(self, commit: Commit) -> TableVersions | None:
         with self._guard:
-            return self._known.get(sequence)
+            return self._known.get(commit)
 
 
 def _moment() -> list[Any]:
@@ -129,9 +133,11 @@ def _since_boot() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _age(moment: Sequence[Any]) -> float:
+def _age(moment: Sequence[Any], now: float | None) -> float:
     """Return the seconds since a moment; at most those since our start if it is of another machine or start."""
     boot, seconds, time_of_day = moment
+    if now is not None:
+        return now - float(time_of_day)
     if boot and boot == _boot():
         return _since_boot() - float(seconds)
     return min(_since_boot(), time.time() - float(time_of_day))

@@ -6,10 +6,21 @@ import fcntl  # leases are shared locks, which filelock keeps in SQLite files
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 FOLDER = "readers"
+
+
+class HeldCommits(Protocol):
+    """The commits that readers in any process are still reading, each for as long as its reader lives."""
+
+    def held(self, sequence: int) -> AbstractContextManager[None]:
+        """Keep what a commit names, while inside."""
+
+    def sequences(self) -> set[int]:
+        """Return the commits that are still read."""
 
 
 class Leases:

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from limpet.engines.backup_files import Contents, restore_folder
 from limpet.engines.checks import checked_queries
+from limpet.engines.database import ClosableDatabase
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.filters import Filter
 from limpet.engines.folder import create_folder, open_folder
 from limpet.engines.lance.care import VECTOR_INDEX, index_vectors, merge
+from limpet.engines.lance.files import SUFFIX, FolderFiles, TableFiles
 from limpet.engines.lance.history import TABLES, PlaceHistory, versions_by_table
-from limpet.engines.lance.leases import Leases
+from limpet.engines.lance.leases import HeldCommits, Leases
 from limpet.engines.lance.places import Remainder, TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.engines.lance.rebuilding import rebuild_items
 from limpet.engines.lance.rows import (
@@ -34,11 +36,11 @@ from limpet.engines.lance.rows import (
 from limpet.engines.lance.search import nearest
 from limpet.engines.lance.tables import AGAIN, LanceTables, refuse_forked, translated
 from limpet.engines.ledger import GalleryLedger
-from limpet.engines.ledger_store import LedgerStore
+from limpet.engines.ledger_store import LedgerStore, Lock
 from limpet.engines.planning import CommitPlan, unknown_generation
 from limpet.engines.promises import Promises
 from limpet.engines.sqlite import DATABASE, SqliteDatabase, WriterLock
-from limpet.engines.store import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
+from limpet.engines.store import Changes, Commit, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.support.disk import Disk, only_files
 
@@ -48,53 +50,38 @@ KEPT_SECONDS = 5.0
 _SPARED = 8  # last commits that stay whatever their age, to go back to where the disk damages the last one
 
 
-class LanceStore(LedgerStore):
-    """Vectors in Lance tables; readers in any process see exactly the versions that the pointer names.
-
-    Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
+class LanceTableStore(LedgerStore):
+    """Vectors in Lance tables wherever they are, everything else in a ledger, which alone says what exists.
 
     Args:
+        url: Where the gallery is, for messages.
+        database: Of the ledger; closed with the store.
+        lock: Held by the one writer.
+        files: Of the tables.
+        leases: What readers are still reading.
         disk: Makes files durable, and is told of every step.
-
-    >>> from tempfile import mkdtemp
-    >>> import numpy as np
-    >>> from limpet import EmbeddingSet, Gallery
-    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), f"lance:{mkdtemp()}/live"
-    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:
-    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
-    4 added; found 0
+        folder: Where its files are, if this machine has them.
+        clock: Of the ledger's server, in seconds; that of this machine if None.
     """
 
-    kind: ClassVar[str] = "lance"
-    in_folder: ClassVar[bool] = True
-    in_memory: ClassVar[str | None] = None
-    promises: ClassVar[Promises] = Promises.of_gallery("clusters")
-    folder: Path
-
-    def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        super().__init__(f"lance:{place}", GalleryLedger(database), WriterLock(database), Path(place))
+    def __init__(
+        self,
+        url: str,
+        database: ClosableDatabase,
+        lock: Lock,
+        files: TableFiles,
+        leases: HeldCommits,
+        disk: Disk,
+        *,
+        folder: Path | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(url, GalleryLedger(database), lock, folder)
         self.database = database
-        self._history = PlaceHistory(database)
-        self._leases = Leases(Path(place))
+        self._history = PlaceHistory(database, clock)
+        self._leases = leases
         self._cleared = False
-        self._tables = LanceTables(Path(place), disk, self._make_certain)
-
-    @classmethod
-    def create(cls, place: str, disk: Disk) -> LanceStore:
-        """Create an empty gallery in a folder."""
-        return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
-
-    @classmethod
-    def open(cls, place: str, disk: Disk) -> LanceStore:
-        """Open the gallery in a folder."""
-        with translated(place):
-            only_files(Path(place), deep=True)  # LanceDB would wait for a pipe
-        return cls(place, open_folder(Path(place), disk), disk)
-
-    @classmethod
-    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
-        restore_folder(Path(place), backup, contents, disk, cls.open)
+        self._tables = LanceTables(files, disk, self._make_certain)
 
     def pointer(self) -> Pointer:
         """Return what exists now."""
@@ -132,7 +119,7 @@ class LanceStore(LedgerStore):
             self._must_be_writing()
             committed = self.ledger.record(plan, changes, manifest, event, places.plain())
             self._history.write(plan.sequence, places)
-        self._history.remember(plan.sequence, places)
+        self._history.remember(committed.pointer.commit, places)
         return committed
 
     def _recover(self) -> None:
@@ -204,7 +191,7 @@ class LanceStore(LedgerStore):
     ) -> Hits:
         """Find the rows with the largest inner products, see `Store.search`."""
         with translated(self.url):
-            place = self._place(generation, without, at.sequence)
+            place = self._version(generation, without, at)
             schema = self._tables.schema(place)
             queries = checked_queries(queries, schema.field("vector").type.list_size, k)
             return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
@@ -213,8 +200,8 @@ class LanceStore(LedgerStore):
         """Say whether what a commit named is there."""
         return self._history.exists(sequence)
 
-    def _place(self, generation: str, without: frozenset[str], sequence: int) -> TableVersion:
-        places = self._history.at(sequence)
+    def _version(self, generation: str, without: frozenset[str], at: Pointer) -> TableVersion:
+        places = self._history.at(at.commit)
         place = _of(generation, places)
         if not without:
             return place
@@ -235,10 +222,13 @@ class LanceStore(LedgerStore):
     def _reading(self) -> Iterator[TableVersions]:
         """Keep what the pointer names from being removed."""
         while True:
-            sequence = self.pointer().sequence
-            with self._leases.held(sequence):
-                if self._history.exists(sequence):
-                    yield self._history.at(sequence)
+            commit = self.pointer().commit
+            if not commit.sequence:
+                yield TableVersions()
+                return
+            with self._leases.held(commit.sequence):
+                if self._history.exists(commit.sequence):
+                    yield self._history.at(commit)
                     return
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
@@ -319,7 +309,7 @@ class LanceStore(LedgerStore):
     def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
         """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`."""
         self._must_be_writing()
-        places, none = self._history.at(sequence), Changes()
+        places, none = self._history.at(Commit(sequence, 0.0)), Changes()
         plan = self.ledger.plan(none)
         with self._without_traces(), self.database.transaction():
             self.ledger.record(plan, none, manifest, event, places.plain())
@@ -328,41 +318,20 @@ class LanceStore(LedgerStore):
             rows = [(generation_of(name, table), items_of(table)) for name, table in tables.items()]
             return rebuild_items(self.ledger, sequence, rows)
 
-    def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`."""
-        with translated(self.url):
-            while True:
-                with self._reading() as places, self.database.reading():
-                    pointer, plain = self.ledger.pointer()
-                    if TableVersions.read(plain) == places:  # or else somebody committed in between
-                        self._copy(places, pointer, into)
-                        return pointer
-
-    def _copy(self, places: TableVersions, pointer: Pointer, into: DigestedFolder) -> None:
-        for place in places:
-            for file in self._tables.files_of(place):
-                name = f"{place.table}.lance/{file}"
-                into.copy(Path(self.url.removeprefix("lance:")) / name, name)
-        self.database.copy_to(into.path / DATABASE, into.on_bytes)  # last: a folder without it is no gallery
-        with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
-            PlaceHistory(copy).forget_before(pointer.sequence)  # which names tables that are not copied
-            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        into.take(DATABASE)
-
     def waiting(self) -> int:
         """Return the bytes of files that nothing in the gallery needs any more."""
         with translated(self.url), self._reading() as places:
-            return max(0, self._tables.total_size() - self._tables.size(places))
+            return max(0, self._tables.files.total_size() - self._tables.size(places))
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
         """Merge small pieces and remove what no pointer has named for so many seconds."""
         with self.writing("tidying") as pointer, translated(self.url):
-            before = self._tables.total_size()
+            before = self._tables.files.total_size()
             self._care(pointer, {"kind": "tidy"}, self._current()[1].tables, merge)
             self._trim(older_than, 0)
             for place in self._current()[1]:
                 self._refuse_damage(place)
-            after = self._tables.total_size()
+            after = self._tables.files.total_size()
             return Tidied(max(0, before - after), after - self._tables.size(self._current()[1]))
 
     def _trim(self, older_than: float, spared: int) -> None:
@@ -391,6 +360,74 @@ class LanceStore(LedgerStore):
         """Let go of files and tables."""
         self._tables.close()
         self.database.close()
+
+
+class LanceStore(LanceTableStore):
+    """Vectors in Lance tables; readers in any process see exactly the versions that the pointer names.
+
+    Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
+
+    Args:
+        disk: Makes files durable, and is told of every step.
+
+    >>> from tempfile import mkdtemp
+    >>> import numpy as np
+    >>> from limpet import EmbeddingSet, Gallery
+    >>> items, url = EmbeddingSet(np.eye(4, dtype=np.float32), model="v1"), f"lance:{mkdtemp()}/live"
+    >>> with Gallery.create(url, fingerprint=items.fingerprint, space=items.space) as gallery:
+    ...     print(gallery.add(items), "added; found", gallery.search(items[:1], k=1).hits[0][0].id)
+    4 added; found 0
+    """
+
+    kind: ClassVar[str] = "lance"
+    in_folder: ClassVar[bool] = True
+    in_memory: ClassVar[str | None] = None
+    promises: ClassVar[Promises] = Promises.of_gallery("clusters")
+    folder: Path
+
+    def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
+        folder = Path(place)
+        files, leases = FolderFiles(folder, disk), Leases(folder)
+        super().__init__(f"lance:{place}", database, WriterLock(database), files, leases, disk, folder=folder)
+        self._file = database
+
+    @classmethod
+    def create(cls, place: str, disk: Disk) -> LanceStore:
+        """Create an empty gallery in a folder."""
+        return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
+
+    @classmethod
+    def open(cls, place: str, disk: Disk) -> LanceStore:
+        """Open the gallery in a folder."""
+        with translated(place):
+            only_files(Path(place), deep=True)  # LanceDB would wait for a pipe
+        return cls(place, open_folder(Path(place), disk), disk)
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        restore_folder(Path(place), backup, contents, disk, cls.open)
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        with translated(self.url):
+            while True:
+                with self._reading() as places, self._file.reading():
+                    pointer, plain = self.ledger.pointer()
+                    if TableVersions.read(plain) == places:  # or else somebody committed in between
+                        self._copy(places, pointer, into)
+                        return pointer
+
+    def _copy(self, places: TableVersions, pointer: Pointer, into: DigestedFolder) -> None:
+        for place in places:
+            for file in self._tables.files_of(place):
+                name = f"{place.table}{SUFFIX}/{file}"
+                into.copy(self.folder / name, name)
+        self._file.copy_to(into.path / DATABASE, into.on_bytes)  # last: a folder without it is no gallery
+        with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
+            PlaceHistory(copy).forget_before(pointer.sequence)  # which names tables that are not copied
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        into.take(DATABASE)
 
 
 def _of(generation: str, places: TableVersions) -> TableVersion:

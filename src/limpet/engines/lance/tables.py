@@ -1,9 +1,12 @@
-"""Lance tables as files: making, linking, changing, syncing and reading them back.
+"""Lance tables: making, linking, changing, syncing and reading them back.
 
 Lance never asks the operating system for durability and makes every change a new version, which nobody sees who was not
 told its number. So a change is: remove what an interrupted writer left, change the table, sync the new files, read all.
 Files of a table never change, and name each other by paths below the table's folder only: a folder of links to them is
 another table, and both can be moved anywhere.
+
+In a bucket, a writer that was taken for dead may still remove what it listed before. So nothing there is written under
+a name that was used before: what an interrupted writer left of a table stays below the versions that come after it.
 """
 
 from __future__ import annotations
@@ -11,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import lance
 import pyarrow as pa
@@ -26,6 +28,7 @@ import pyarrow as pa
 from limpet.engines.forks import at_fork
 from limpet.engines.lance.care import merge_pieces, prune
 from limpet.engines.lance.checks import compare, read_whole
+from limpet.engines.lance.files import TableFiles, open_table
 from limpet.engines.lance.places import Edit, TableVersion
 from limpet.engines.lance.rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
 from limpet.engines.store import NewGeneration
@@ -35,8 +38,7 @@ from limpet.support.disk import Disk
 _READERS = 32  # open versions that are kept
 _SESSION = 1_024  # versions that are opened until readers begin with empty caches
 _INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # bytes at most that readers keep of indexes, and of all other files
-_SUFFIX, _LAST = ".lance", 2**64 - 1
-_HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
+_LAST = 2**64 - 1
 
 _used_by: set[int] = set()  # processes that used Lance, this one and those it was forked from
 
@@ -106,11 +108,13 @@ class LanceTables:
     """All Lance tables of a gallery.
 
     Args:
+        files: Where they are.
+        disk: Is told of every step.
         certain: Called before anything is removed that a commit may have written; makes sure that it never was.
     """
 
-    def __init__(self, folder: Path, disk: Disk, certain: Callable[[], None]) -> None:
-        self._folder, self._disk, self._certain = folder, disk, certain
+    def __init__(self, files: TableFiles, disk: Disk, certain: Callable[[], None]) -> None:
+        self.files, self._disk, self._certain = files, disk, certain
         self._changes: dict[str, _Change] = {}
         self._inherited: list[object] = []
         _used_by.add(os.getpid())
@@ -135,7 +139,7 @@ class LanceTables:
         """Let go of what is known of tables that a failed commit may have changed."""
         self._writers: dict[str, Table] = {}
         self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
-        self._durable: dict[str, set[str]] = {}
+        self.files.forget()
         self._verified: dict[str, Table] = {}  # what was read back last, which the next change is compared with
         self._changes = {}
 
@@ -174,7 +178,7 @@ class LanceTables:
                 f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
                 to_do="check the disk; `limpet doctor --repair` goes back to the last commit that is whole.",
             )
-        return lance.dataset(str(self._path(place.table)), version=place.version, session=session)
+        return open_table(self.files, place.table, place.version, session)
 
     def schema(self, place: TableVersion) -> pa.Schema:
         """Return the schema of a table, which none of its versions changes; Lance takes a moment to say it."""
@@ -187,7 +191,7 @@ class LanceTables:
         """Read all that a version needs, and say what cannot be read; empty for nothing."""
         try:
             self._opened(place, lance.Session())
-            read_whole(self._path(place.table), place.version)
+            read_whole(self.files, place.table, place.version)
         except BaseException as error:
             if not unreadable(error):
                 raise
@@ -200,9 +204,9 @@ class LanceTables:
         """Make an empty table for a generation."""
         name = f"{generation.name}-{secrets.token_hex(4)}"
         self._disk.reached("lance.create")
-        self._durable[name] = set()
-        empty = schema_of(generation.width, generation.columns).empty_table()
-        table = lance.write_dataset(empty, str(self._path(name)), session=self._writing)
+        self.files.begin(name, new=True)
+        empty, options = schema_of(generation.width, generation.columns).empty_table(), self.files.options
+        table = lance.write_dataset(empty, self.files.uri(name), session=self._writing, storage_options=options)
         self._writers[name] = table
         self._changes[name] = _Change(table, None)
         index_ids(table)
@@ -212,22 +216,23 @@ class LanceTables:
         """Make a table with the rows that another one has at this version, of links to its files."""
         linked = f"{name[:80]}-{secrets.token_hex(4)}"
         self._disk.reached("lance.link")
-        self._durable[linked] = set()
-        link_files(self._path(source.table), self.files_of(source), self._path(linked))
+        self.files.begin(linked, new=True)
+        self.files.link(source.table, self.files_of(source), linked)
         place = replace(source, table=linked)
         self._writers[linked] = self._opened(place, self._writing)
         self._changes[linked] = _Change(self._writers[linked], self.reader(source))
         return place
 
     def _change(self, place: TableVersion) -> _Change:
-        """Return what a commit does to a table, after removing what an interrupted writer left of it."""
+        """Return what a commit does to a table, after removing or covering what an interrupted writer left of it."""
         name = place.table
         if name not in self._changes:
-            self._remove_after(place)
-            if name not in self._durable:
-                self._durable[name] = self._files(name)
-            if name not in self._writers or self._writers[name].version != place.version:
+            left = self._remove_after(place)
+            self.files.begin(name)
+            if left or name not in self._writers or self._writers[name].version != place.version:
                 self._writers[name] = self._opened(place, self._writing)
+            if left:
+                self._writers[name].restore()
             known = self._verified.get(name)
             before = known if known is not None and known.version == place.version else self.reader(place)
             self._changes[name] = _Change(self._writers[name], before)
@@ -288,26 +293,22 @@ class LanceTables:
 
     def _settled(self, name: str, change: _Change) -> TableVersion:
         place = TableVersion(name, change.table.version)
-        after = compare(self._path(name), change.before, place.version, change.removed, change.added)
+        after = compare(self.files, name, change.before, place.version, change.removed, change.added)
         self._verified[name] = after
         return replace(place, digest=self._digest(place))
 
     def _sync(self) -> None:
         self._disk.reached("lance.sync")
-        for name in sorted(self._changes):
-            files = self._files(name)
-            new = [Path(path) for path in sorted(files - self._durable[name])]
-            self._disk.sync(sorted(new, key=lambda path: path.is_dir()))  # no name is durable before what it names
-            self._durable[name] = files
+        self.files.sync(self._changes)
 
     # Removing
 
     def clear(self, kept: Collection[str]) -> None:
         """Remove tables that are none of these."""
-        for name in self.names():
+        for name in self.files.tables():
             if name not in kept:
                 self._certain()
-                shutil.rmtree(self._path(name))
+                self.files.remove_table(name)
 
     def prune(self, kept: Mapping[str, Collection[int]]) -> None:
         """Remove the versions of tables that are none of these, and the files that only they need.
@@ -315,16 +316,21 @@ class LanceTables:
         A version that cannot be read keeps Lance from removing any: its list of files is removed first.
         """
         for name, versions in kept.items():
-            self._remove_after(TableVersion(name, max(versions)))
+            newest = TableVersion(name, max(versions))
+            self._remove_after(newest)
             self._disk.reached("lance.prune")
-            for version in self._versions(name) - set(versions):
+            for version in self._gone(newest, versions):
                 if not self._opens(TableVersion(name, version)):
-                    self._manifest(TableVersion(name, version)).unlink()
-            last = self._opened(TableVersion(name, max(versions)), lance.Session())
-            prune(last, self._versions(name) - set(versions))
+                    self.files.remove(name, _manifest(version))
+            last = self._opened(newest, lance.Session())
+            prune(last, self._gone(newest, versions), certain=self.files.names_return)
         with self._guard:
             stay = [place for place in self._readers if place.version in kept.get(place.table, ())]
             self._readers = OrderedDict((place, self._readers[place]) for place in stay)
+
+    def _gone(self, newest: TableVersion, versions: Collection[int]) -> set[int]:
+        """Return the versions that nobody needs, but those after the newest: Lance would use their numbers again."""
+        return {version for version in self._versions(newest.table) if version < newest.version} - set(versions)
 
     def _opens(self, place: TableVersion) -> bool:
         try:
@@ -335,63 +341,46 @@ class LanceTables:
             return False
         return True
 
-    def _remove_after(self, place: TableVersion) -> None:
-        """Remove the lists of files of later versions, which an interrupted writer left and may have torn."""
+    def _remove_after(self, place: TableVersion) -> bool:
+        """Remove the lists of files of later versions, which an interrupted writer left and may have torn.
+
+        Returns:
+            Whether there are some that stay, since their names must not return.
+        """
         later = [version for version in self._versions(place.table) if version > place.version]
         if later:
             self._disk.reached("lance.restore")
             self._certain()
-            for version in later:
-                self._manifest(TableVersion(place.table, version)).unlink()
+            for version in later if self.files.names_return else ():
+                self.files.remove(place.table, _manifest(version))
             self._writers.pop(place.table, None)
             self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
+        return bool(later) and not self.files.names_return
 
     # Files
 
-    def files_of(self, place: TableVersion) -> list[Path]:
+    def files_of(self, place: TableVersion) -> list[str]:
         """Return the files that a version needs, relative to the folder of its table."""
-        table, path = self.reader(place), self._path(place.table)
-        files = {self._manifest(place).relative_to(path)}
+        table, files = self.reader(place), {_manifest(place.version)}
         for piece in table.get_fragments():
-            files |= {Path("data", file.path) for file in piece.metadata.files}
+            files |= {f"data/{file.path}" for file in piece.metadata.files}
             removals = piece.deletion_file()
-            files |= {Path(removals)} if removals else set()
+            files |= {removals} if removals else set()
         for folder in index_folders(table):
-            files |= {file.relative_to(path) for file in (path / "_indices" / folder).iterdir()}
+            files |= set(self.files.below(place.table, f"_indices/{folder}"))
         return sorted(files)
 
     def size(self, places: Iterable[TableVersion]) -> int:
         """Return the bytes of all files that some versions need, a file that several need counted once."""
-        return _size(self._path(place.table) / file for place in places for file in self.files_of(place))
-
-    def total_size(self) -> int:
-        """Return the bytes of all files of all tables."""
-        return _size(Path(path) for name in self.names() for path in self._files(name))
-
-    def names(self) -> list[str]:
-        """Return the tables that there are."""
-        return sorted(path.name.removesuffix(_SUFFIX) for path in self._folder.glob(f"*{_SUFFIX}"))
+        return self.files.size((place.table, file) for place in places for file in self.files_of(place))
 
     def _versions(self, name: str) -> set[int]:
         """Return the versions of a table that there are; Lance counts them down from the largest number of 64 bits."""
-        stems = {path.stem for path in (self._path(name) / "_versions").glob("*.manifest")}
-        return {_LAST - int(stem) for stem in stems if stem.isdigit()}
-
-    def _manifest(self, place: TableVersion) -> Path:
-        return self._path(place.table) / "_versions" / f"{_LAST - place.version}.manifest"
+        files = (PurePosixPath(file) for file in self.files.below(name, "_versions"))
+        return {_LAST - int(file.stem) for file in files if file.suffix == ".manifest" and file.stem.isdigit()}
 
     def _digest(self, place: TableVersion) -> str:
-        return hashlib.sha256(self._manifest(place).read_bytes()).hexdigest()
-
-    def _files(self, name: str) -> set[str]:
-        """Return a table's folder with all files and folders in it, but what Lance writes only as a hint."""
-        found = {str(self._path(name))}
-        for folder, folders, files in os.walk(self._path(name)):
-            found.update(f"{folder}/{one}" for one in (*folders, *files) if one != _HINT)
-        return found
-
-    def _path(self, name: str) -> Path:
-        return self._folder.absolute() / f"{name}{_SUFFIX}"
+        return hashlib.sha256(self.files.read(place.table, _manifest(place.version))).hexdigest()
 
     def close(self) -> None:
         """Let go of all tables."""
@@ -409,20 +398,5 @@ def _edited(change: _Change, edit: Edit) -> None:
         change.table = append(change.table, change.added[-1])
 
 
-def link_files(source: Path, files: Iterable[Path], target: Path) -> None:
-    """Link files of a folder into another one; copy them where the file system knows no links."""
-    for file in files:
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            (target / file).hardlink_to(source / file)
-        except OSError:
-            shutil.copyfile(source / file, target / file)
-
-
-def _size(paths: Iterable[Path]) -> int:
-    sizes = {}
-    for path in paths:
-        with suppress(FileNotFoundError):
-            about = path.stat()
-            sizes[about.st_dev, about.st_ino] = about.st_size if path.is_file() else 0
-    return sum(sizes.values())
+def _manifest(version: int) -> str:
+    return f"_versions/{_LAST - version}.manifest"

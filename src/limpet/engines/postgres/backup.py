@@ -35,12 +35,8 @@ def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray
 
 def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
     """Fill the ledger of an empty gallery, and make the tables of its generations, as they were; in a transaction."""
+    copy_ledger_in(database, backup)
     ledger = GalleryLedger(database)
-    tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
-    _replace(database, "meta", backup)
-    ledger.check_format(f"backup in {backup.path}")
-    for table in sorted(table for table in tables if table != "meta" and not table.startswith("rows_")):
-        _replace(database, table, backup)
     for name, (width, columns) in ledger.generations().items():
         create_table(database, NewGeneration(name, width, columns))
         _copy_in(database, f"rows_{name}", backup)
@@ -48,6 +44,15 @@ def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
         form = form_of(ledger.generations()[name][0], directions=True)
         if form is not None:
             database.execute(f"CREATE INDEX {index_of(name)} ON {definition(name, form, chosen(database))}")
+
+
+def copy_ledger_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
+    """Fill the ledger of an empty gallery as it was; in a transaction."""
+    tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
+    _replace(database, "meta", backup)
+    GalleryLedger(database).check_format(f"backup in {backup.path}")
+    for table in sorted(table for table in tables if table != "meta" and not table.startswith("rows_")):
+        _replace(database, table, backup)
 
 
 def _replace(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:

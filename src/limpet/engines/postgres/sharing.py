@@ -43,7 +43,7 @@ class Snapshot:
         """Let go of the moment and the connection."""
         if self.open:
             self.open = False
-            _finish(self._database, self.connection, "ROLLBACK")
+            finish(self._database, self.connection, "ROLLBACK")
 
 
 class Snapshots:
@@ -162,7 +162,7 @@ class ConnectionLock:
             with self.database.using(connection, between=True):
                 yield
         finally:
-            _finish(self.database, connection, end)
+            finish(self.database, connection, end)
 
     def check(self) -> None:
         """The lock is of the connection that commits: both end together."""
@@ -193,7 +193,7 @@ def lock_key(schema: str) -> int:
     return int.from_bytes(hashlib.sha256(f"limpet {schema}".encode()).digest()[:8], "big", signed=True)
 
 
-def _finish(database: PostgresDatabase, connection: Connection, statement: str) -> None:
+def finish(database: PostgresDatabase, connection: Connection, statement: str) -> None:
     """Run a last statement and give a connection back; close it if it did not work."""
     try:
         connection.execute(statement.encode())

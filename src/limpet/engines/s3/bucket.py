@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -96,10 +96,11 @@ class Bucket:
             return str(obstore.put(self._store, name, content, mode=mode, use_multipart=False)["e_tag"])
         return None
 
-    def write(self, name: str, content: Any) -> None:
-        """Write an object, of bytes or an iterator over them, whatever is there."""
-        with self._translated():
-            obstore.put(self._store, name, content)
+    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write an object, whatever is there; it appears when all of it is written."""
+        with self._translated(), obstore.open_writer(self._store, name) as writer:
+            for block in blocks:
+                writer.write(block)
 
     def blocks(self, name: str) -> Iterator[bytes]:
         """Yield what an object holds."""
@@ -112,7 +113,7 @@ class Bucket:
             if obstore.head(self._store, source)["size"] <= _COPIED:
                 obstore.copy(self._store, source, target)
             else:
-                obstore.put(self._store, target, obstore.get(self._store, source))
+                self.write(target, self.blocks(source))
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of all objects below a name, by their names."""

@@ -119,7 +119,7 @@ class S3Top(Top):
         for digest, content in beside.files.items():
             if digest not in files:
                 files[digest] = f"files/{secrets.token_hex(16)}"
-                self._bucket.write(files[digest], content)
+                self._bucket.write(files[digest], [content])
         moved = replace(self._closed(before, beside.entries), stamped=after, files=files)
         with translated(self.url):
             self._disk.reached("s3.top")
@@ -135,7 +135,7 @@ class S3Top(Top):
         if len(entries) <= _ENTRIES:
             return replace(before, entries=entries)
         name = f"journal/{secrets.token_hex(16)}"
-        self._bucket.write(name, json.dumps(_listed(entries)).encode())
+        self._bucket.write(name, [json.dumps(_listed(entries)).encode()])
         return replace(before, earlier=[*before.earlier, (entries[-1].sequence, name)], entries=())
 
     def journal(self, after: int) -> list[JournalEntry]:
