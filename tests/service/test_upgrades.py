@@ -15,7 +15,7 @@ import pytest
 from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.galleries import Gallery
-from limpet.upgrade.vector_sources import TextItems
+from limpet.upgrade.vector_sources import TextItems, vectors_of_texts
 from service.services import Served, served
 
 TEXTS = {f"t{number}": f"item number {number} of the {colour} shelf" for number, colour in
@@ -69,6 +69,28 @@ def test_a_whole_upgrade_of_a_gallery(texts_url: str, client: Served) -> None:
     events = client.get("/v1/upgrade/journal", params={"last": 100}).json()
     jobs = {job["id"]: job["step"] for job in client.get("/v1/jobs").json()}
     assert {jobs[one["job"]] for one in events if "job" in one} >= {"start", "backfill", "swap", "rollback", "finish"}
+
+
+def test_texts_that_were_embedded_before_a_swap_are_embedded_again(texts_url: str, words: Any) -> None:
+    old, new = (opened(()) for _, opened in words)
+    with Gallery.open(texts_url) as gallery:
+        gallery.start(new.fingerprint, new.space)
+        gallery.backfill(vectors_of_texts(new, TextItems(text_set())))
+
+    class Swapping:
+        """The old model; the swap comes while it embeds."""
+
+        fingerprint = old.fingerprint
+
+        def embed(self, texts: TextSet, **settings: Any) -> EmbeddingSet:
+            with Gallery.open(texts_url) as gallery:
+                gallery.swap()
+            return old.embed(texts, **settings)
+
+    with served(texts_url, models=(("old", lambda known: Swapping()), words[1])) as client:
+        found = top(client)
+        assert (found["active"], found["model"]) == ("g2", new.fingerprint)
+        assert {hit["generation"] for hit in found["hits"][0]} == {"g2"}
 
 
 def test_steps_are_refused_at_another_epoch_and_where_they_are_not_possible(client: Served) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from limpet.errors import ServiceError
+from limpet.service import metrics
 from limpet.service.gathering import Gathering
 from limpet.service.settings import ServiceSettings
 
@@ -103,4 +104,5 @@ class _Embedder:
         from limpet.embeddings import StringArray
 
         ids = StringArray.of([str(number) for number in range(len(texts))])
-        return self._model.embed(TextSet(StringArray.of(list(texts)), None, (), ids), role=role)
+        with metrics.timed(metrics.SECONDS, "embed"):
+            return self._model.embed(TextSet(StringArray.of(list(texts)), None, (), ids), role=role)

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from limpet.galleries import Gallery
-from limpet.service.jobs import Jobs
 from limpet.version import __version__
+
+if TYPE_CHECKING:
+    from limpet.service.jobs import Jobs
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable that names the folder, when prometheus_client is imported."""
@@ -60,8 +63,3 @@ def exposition(folder: Path) -> bytes:
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
     return generate_latest(registry)
-
-
-def forget(folder: Path, pid: int) -> None:
-    """Forget what only a living process has."""
-    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

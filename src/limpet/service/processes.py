@@ -24,6 +24,7 @@ from limpet.service.settings import ServiceSettings
 
 DRAIN = 20
 """Seconds that requests have to end when the service is asked to."""
+_IDLE = 30  # seconds that a connection stays open between two requests; clients let go of theirs earlier
 _HUNG = 60  # seconds without a sign of life after which a process is replaced
 
 
@@ -53,7 +54,7 @@ class ServiceProcesses(Multiprocess):
         return Config(
             partial(make, self.settings), factory=True, workers=1, access_log=False, server_header=False,
             limit_concurrency=self.settings.limits.connections, timeout_graceful_shutdown=DRAIN,
-            timeout_worker_healthcheck=_HUNG, log_config=log_settings(verbose), **options,
+            timeout_worker_healthcheck=_HUNG, timeout_keep_alive=_IDLE, log_config=log_settings(verbose), **options,
         )  # fmt: skip
 
     def init_processes(self) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 from pydantic_core import to_json
-from starlette.concurrency import run_in_threadpool
 
 from limpet.errors import ServiceError
-from limpet.galleries import Gallery, Reply
+from limpet.galleries import Gallery
+from limpet.service import metrics
 from limpet.service.documents import (
     FLOAT32,
     ItemsResponse,
@@ -61,15 +63,24 @@ async def search(
     if sum(one is not None for one in (wanted.vectors, wanted.texts, raw)) != 1:
         raise ServiceError(422, "Nothing, or several things, to search for.", expected='one of "vectors" and "texts"')
     gallery, limits = service.gallery, service.settings.limits
-    generation = _generation(gallery, wanted.model, texts=wanted.texts is not None)
-    queries: NDArray[np.float32] | EmbeddingSet
-    if wanted.texts is not None:
-        service.refuse_many("texts", len(wanted.texts), limits.batch)
-        queries = await service.encoders.embed(wanted.texts, generation.fingerprint, "query")
-    else:
-        queries = array_of(raw if raw is not None else wanted.vectors or [], generation.geometry.dim)
-    service.refuse_many("queries", len(queries), limits.batch)
-    return await run_in_threadpool(_answered, service, wanted, queries, generation.fingerprint)
+    while True:
+        generation = _generation(gallery, wanted.model, texts=wanted.texts is not None)
+        queries: NDArray[np.float32] | EmbeddingSet
+        if wanted.texts is not None:
+            service.refuse_many("texts", len(wanted.texts), limits.batch)
+            queries = await service.encoders.embed(wanted.texts, generation.fingerprint, "query")
+        else:
+            queries = array_of(raw if raw is not None else wanted.vectors or [], generation.geometry.dim)
+        service.refuse_many("queries", len(queries), limits.batch)
+        document = await to_thread.run_sync(
+            _answered, service, wanted, queries, generation.fingerprint, limiter=service.searching
+        )
+        swapped = document["active"] != generation.name  # while the texts were embedded
+        if wanted.model is None and wanted.cursor is None and wanted.texts is not None and swapped:
+            continue
+        for name, hits in Counter(hit.generation for of_query in document["hits"] for hit in of_query).items():
+            metrics.HITS.labels(name).inc(hits)
+        return Response(to_json(document), media_type="application/json")
 
 
 def _generation(gallery: Gallery, model: str | None, *, texts: bool) -> Generation:
@@ -88,7 +99,7 @@ def _generation(gallery: Gallery, model: str | None, *, texts: bool) -> Generati
 
 def _answered(
     service: Serving, wanted: SearchRequest, queries: NDArray[np.float32] | EmbeddingSet, fingerprint: str
-) -> Response:
+) -> dict[str, Any]:
     gallery, cursor, k, page = service.gallery, None, wanted.k, None
     if wanted.cursor is not None:
         vectors = np.ascontiguousarray(getattr(queries, "vectors", queries), FLOAT32)
@@ -97,18 +108,15 @@ def _answered(
         page = Page.of(wanted.cursor, secret, of) if wanted.cursor else Page(gallery.store.pointer(), 0, of)
         k += page.start
     service.refuse_many("hits of a query", k, service.settings.limits.k)
-    reply = gallery.search(
-        queries, k, fingerprint=fingerprint, where=wanted.where, exact=wanted.exact, at=page.at if page else None
-    )
+    with metrics.timed(metrics.STORE, "search"):
+        reply = gallery.search(
+            queries, k, fingerprint=fingerprint, where=wanted.where, exact=wanted.exact, at=page.at if page else None
+        )
     hits = reply.hits
     if page is not None:
         more = any(len(of_query) == k for of_query in hits) and k < reply.covered
         cursor = Page(page.at, k, page.search).cursor(secret) if more else None
         hits = [of_query[page.start :] for of_query in hits]
-    return Response(to_json(_document(reply, hits, cursor)), media_type="application/json")
-
-
-def _document(reply: Reply, hits: Any, cursor: str | None) -> dict[str, Any]:
     return {
         "epoch": reply.epoch, "commit": reply.sequence, "model": reply.fingerprint, "active": reply.active,
         "sources": reply.sources, "merge": reply.merge, "covered": reply.covered, "items": reply.items, "hits": hits,

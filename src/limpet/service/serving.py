@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
+from anyio import CapacityLimiter
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
@@ -43,6 +45,7 @@ class Serving:
         self.settings, self._gallery = settings, gallery
         known = [] if gallery is None else [one.fingerprint for one in gallery.state.generations]
         self.encoders = Encoders(settings, known)
+        self.searching = CapacityLimiter(os.cpu_count() or 1)  # more at a time only get in each other's way
         self.gate = AccessControl(settings.keys, settings.limits.rate)
 
     @property

@@ -16,6 +16,7 @@ from limpet.engines.store import Document, JournalEntry
 from limpet.errors import LimpetError, ServiceError
 from limpet.galleries import Gallery
 from limpet.galleries.rows import ItemBatch
+from limpet.service import metrics
 from limpet.service.gathering import Gathering
 
 REMEMBERED = 10_000
@@ -180,7 +181,8 @@ class GalleryWriter:
             for one in writes
             if isinstance(one.content, ItemBatch)
         ]
-        self._seen = self.gallery.upsert_batches(batches).pointer.sequence
+        with metrics.timed(metrics.STORE, "commit"):
+            self._seen = self.gallery.upsert_batches(batches).pointer.sequence
         return Written(writes[0].size, self._seen)
 
     def _delete(self, write: Write) -> Written:
