@@ -161,9 +161,8 @@ def placed(nav: Iterable[Any], made: list[str]) -> Iterator[Any]:
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/*"):
             folder = entry.removesuffix("*")
-            yield from sorted(
-                (path for path in made if path.startswith(folder)), key=lambda path: (path != f"{folder}index.md", path)
-            )
+            found = [path for path in made if path.startswith(folder)]  # a page stands before those of its folder
+            yield from sorted(found, key=lambda path: (path != f"{folder}index.md", path[:-3].replace("/", "\0")))
         elif isinstance(entry, dict):
             yield {
                 name: list(placed(inner, made)) if isinstance(inner, list) else inner for name, inner in entry.items()
