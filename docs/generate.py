@@ -205,6 +205,7 @@ def pages() -> dict[str, str]:
         **command_pages(),
         **python_pages(),
         "reference/results_files.md": results_files(),
+        "reference/http_api.md": http_api(),
         "concepts/lifecycle.md": lifecycle(),
         **registry_pages(),
         "reference/data_sets.md": data_sets(),
@@ -868,6 +869,54 @@ def parts_within(kind: type[Part]) -> list[type[Part]]:
             found.append(one)
             waiting += [field.annotation for field in one.model_fields.values()]
     return found
+
+
+def http_api() -> str:
+    """Return the page of the service's API, from its description."""
+    described = json.loads(text("docs/reference/openapi.json"))
+    schemas = described["components"]["schemas"]
+    parts = [
+        "# The HTTP API",
+        "Requests that [`limpet serve`](../tutorials/service.md) answers. Errors are "
+        "[problem documents](https://www.rfc-editor.org/rfc/rfc9457) with `title`, `expected`, `to_do` and `intact`; "
+        "their `type` names the class of the error. [openapi.json](openapi.json) describes all of it for programs.",
+    ]
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            [right] = operation["security"][0]["HTTPBearer"]
+            parts += [f"## `{method.upper()} {path}`", f"{operation['description']} Needs a key that may {right}."]
+            given = [(f"`{one['name']}` ({one['in']})", kind_of(one["schema"]), one.get("description", ""))
+                     for one in operation.get("parameters", ())]  # fmt: skip
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                schema = schemas.get(content["schema"].get("$ref", "").rpartition("/")[2], content["schema"])
+                fields = [(f"`{name}`", kind_of(one), one.get("description", ""))
+                          for name, one in schema.get("properties", {}).items()]  # fmt: skip
+                given += fields or [(f"`{kind}`", kind_of(schema), schema.get("description", ""))]
+            parts += [table(["parameter or field", "type", "what it is"], given)] if given else []
+            answer = (
+                next(iter(operation["responses"].values()))["content"].get("application/json", {}).get("schema", {})
+            )
+            named = schemas.get(answer.get("$ref", "").rpartition("/")[2], {})
+            fields = [(f"`{name}`", kind_of(one), one.get("description", "")) for name, one in
+                      named.get("properties", {}).items()]  # fmt: skip
+            parts += ["The answer:", table(["field", "type", "what it is"], fields)] if fields else []
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """Return the type of a value as JSON Schema names it.
+
+    >>> kind_of({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]})
+    'array of string or null'
+    """
+    if "anyOf" in schema:
+        return " or ".join(map(kind_of, schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]
+    within = schema.get("items", {})
+    return f"array of {kind_of(within)}" if within else str(schema.get("type", "any"))
 
 
 def registry_pages() -> dict[str, str]:

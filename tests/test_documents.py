@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import os
 import re
 import runpy
 import shlex
@@ -167,6 +168,34 @@ def test_the_tutorial_on_galleries(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert gallery.status().lacking == 0
     with limpet.Gallery.open("linked") as gallery:
         assert 0 < gallery.status().lacking <= 300
+
+
+def shell_follow(page: str, changed: dict[str, str]) -> str:
+    """Type all blocks of a page into one shell, those of Python too, and return what was printed."""
+    script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what a failure leaves would keep the output open
+    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", TEXTS[page], flags=re.S | re.M):
+        script += block if language == "sh" else f"python - <<'END'\n{block}END\n"
+    for printed, real in changed.items():
+        script = script.replace(printed, real)
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(["bash", "-e", "-c", script], env=path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_tutorial_on_a_gallery_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        api, health = (str(free.getsockname()[1]) for free in (one, two))
+    changed = {"8520": api, "8521": health, "limpet serve live": f"limpet serve live --port {api}"}
+    said = shell_follow("docs/tutorials/service.md", changed)
+    assert '"merge":"score"' in said and "by g1\n" in said and "active g2\n" in said
+    writes = re.findall(r'{"items":1,"commit":(\d+)}', said)
+    assert writes[0] == writes[1] < writes[2]
+    assert '"phase":"swapped"' in said and '"kind":"swap"' in said
+    with limpet.Gallery.open("shop-gallery/live") as gallery:
+        assert gallery.state.active == "g2" and len(gallery) == 500
 
 
 def test_the_tutorial_on_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
