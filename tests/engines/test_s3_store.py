@@ -15,6 +15,7 @@ import pytest
 
 from crash.object_server import BUCKET, Network, ObjectServer
 from crash.server import Server
+from limpet.cli import main
 from limpet.engines.lance import store as lance_store
 from limpet.engines.lance.store import LanceTableStore
 from limpet.engines.s3 import bucket as s3_bucket
@@ -324,7 +325,9 @@ def test_the_lease_of_a_reader_ends_with_its_connection(store: S3Store, postgres
     assert store._leases.sequences() == set()
 
 
-def test_a_gallery_in_a_bucket_is_upgraded_and_examined(s3_url: str, unit: Callable[[int, int], np.ndarray]) -> None:
+def test_a_gallery_in_a_bucket_is_upgraded_examined_and_backed_up(
+    s3_url: str, unit: Callable[[int, int], np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from limpet.embeddings import EmbeddingSet
     from limpet.geometry import Hypersphere
     from limpet.upgrade.vector_sources import CallableVectors
@@ -341,6 +344,8 @@ def test_a_gallery_in_a_bucket_is_upgraded_and_examined(s3_url: str, unit: Calla
         assert [hits[0].id for hits in found.hits] == IDS[:3]
         gallery.finish()
         assert doctor(gallery).healthy
+    assert main(["gallery", "backup", s3_url, str(tmp_path / "backup")]) == 0
+    assert "gallery restore 's3://…?ledger=postgresql://…'" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ from limpet.errors import without_secrets
 if TYPE_CHECKING:
     from limpet.galleries.backup import Backup
 
+_ELSEWHERE = {"postgresql": "postgresql://…", "sharded": "sharded:FILE", "s3": "s3://…?ledger=postgresql://…"}
+"""Where galleries are restored to that are in no folder, by their kind."""
+
 
 def backup(gallery: GalleryUrl, dest: Path) -> int:
     """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
@@ -30,7 +33,7 @@ def backup(gallery: GalleryUrl, dest: Path) -> int:
     with gallery.opened() as it, progress_bar("backing up", unit="MiB") as bar:
         done = it.backup(dest, progress=bar)
     console.print(f"Backed up {_told(done)} to {dest}.")
-    place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
+    place = _ELSEWHERE.get(done.kind, "NEW_FOLDER")
     console.print(f"Next, to restore it: {command('gallery restore', place, dest)}")
     print_json({"backup": str(dest), **_document(done)})
     return 0
