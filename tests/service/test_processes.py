@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -62,12 +63,18 @@ class Running:
 def running(tmp_path: Path) -> Iterator[Running]:
     url, keys, port, health = create(f"memory:{tmp_path / 'live'}"), tmp_path / "keys", free_port(), free_port()
     keys.write_text(line("ops", "upgrade", "s3cret"))
+    certificate, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", private, "-out", certificate, "-days", "2"]
+    named = ["-subj", "/CN=limpet", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", *made, *named], check=True, capture_output=True)
     words = ["serve", url, "--port", port, "--health-port", health, "--keys", keys, "--readers", "1"]
+    words += ["--certificate", certificate, "--certificate-key", private]
+    trusted = ssl.create_default_context(cafile=certificate)
     command = [sys.executable, "-m", "limpet", *map(str, words), "--verbose"]
     with (
         (tmp_path / "log").open("w") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=bearer("s3cret"), timeout=60) as api,
+        httpx.Client(base_url=f"https://127.0.0.1:{port}", headers=bearer("s3cret"), timeout=60, verify=trusted) as api,
         httpx.Client(base_url=f"http://127.0.0.1:{health}") as of_health,
     ):
         found = Running(process, api, of_health, url, tmp_path / "log")
