@@ -7,7 +7,8 @@ gallery in a folder the power fails as well: files, or the parts of them, that w
 gallery is reopened, all of them or each by chance, and the database goes back to its last synced state. With
 PostgreSQL the server's processes are killed too in a share of the trials; which files it syncs is its own business.
 A fifth of the processes that reopen are killed themselves. A sharded gallery has shards of LanceDB and in memory, and
-its top loses the reply of every twentieth move.
+its top loses the reply of every twentieth move. Of requests to the bucket of a gallery on S3, 1 % are answered with an
+error and not done; of writes, 1 % are done and lose their reply, and 1 % are done and answered with an error.
 
 Beside every process another one searches and scans all the time: every reply has to be of one commit, not older than
 the last one that was acknowledged, and nothing may fail. Beside the first one a second writer takes turns, and goes on

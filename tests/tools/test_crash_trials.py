@@ -28,6 +28,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crash_trials.py"
     ("lance", 5, ["--errors", "2", "--bug", "folders not synced"]),
     ("pgvector", 4, ["--errors", "3", "--no-bugs"]),
     ("sharded", 5, ["--errors", "2", "--bug", "no way back", "--bug", "half taken back"]),
+    ("s3", 4, ["--errors", "2", "--bug", "deleted id resurrected"]),
 ])  # fmt: skip
 def test_galleries_survive_and_planted_bugs_do_not(store: str, kills: int, more: list[str], tmp_path: Path) -> None:
     tmp_path.chmod(0o755)

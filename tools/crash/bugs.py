@@ -51,7 +51,7 @@ def _store(kind: str) -> Any:
 
     module, name = {
         "memory": ("memory", "MemoryStore"), "lance": ("lance", "LanceStore"),
-        "pgvector": ("postgres", "PgvectorStore"), "sharded": ("sharded", "ShardedStore"),
+        "pgvector": ("postgres", "PgvectorStore"), "sharded": ("sharded", "ShardedStore"), "s3": ("s3", "S3Store"),
     }[kind]  # fmt: skip
     return getattr(import_module(f"limpet.engines.{module}.store"), name)
 
@@ -323,13 +323,6 @@ def reads_nothing_back(store: Any) -> None:
     lance_tables.compare = lambda *values: None
 
 
-def readers_hold_nothing(store: Any) -> None:
-    """Commits that are being read are removed like all others."""
-    from limpet.engines.s3.files import ServerLeases
-
-    ServerLeases.sequences = lambda self: set()  # type: ignore[method-assign]
-
-
 def paths_that_do_not_move(store: Any) -> None:
     """A gallery remembers where it was opened first, and looks for itself there."""
     opened = store.open.__func__
@@ -474,7 +467,6 @@ BUGS = {
         finish_removes_rows_first, "bug.removed", "finish", stores=("memory", "pgvector"), power=None
     ),
     "gc leaves what finish left": Bug(gc_leaves_what_finish_left, kind="finish", stores=("lance", "pgvector", "s3")),
-    "readers hold nothing": Bug(readers_hold_nothing, kind="gc", stores=("s3",), power="kept", rest=1),
     "paths that do not move": Bug(paths_that_do_not_move, stores=FILES, power="kept"),
     "adapter outside the commit": Bug(adapter_outside_the_commit, kind="start", stores=FILES, power="kept"),
     "folders not synced": Bug(folders_not_synced, stores=("lance",)),
