@@ -115,7 +115,7 @@ class Browser:
         self._process.stdin.flush()
         while True:
             while b"\0" not in self._read:
-                assert select.select([self._process.stdout], [], [], 120)[0], f"no answer to {method}"
+                assert select.select([self._process.stdout], [], [], 600)[0], f"no answer to {method}"
                 self._read += (more := os.read(self._process.stdout.fileno(), 1 << 20))
                 assert more, f"the browser ended at {method}"
             message, _, self._read = self._read.partition(b"\0")
