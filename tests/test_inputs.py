@@ -93,8 +93,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "load_sides": lambda given: limpet.load_sides(given),
 }
 TAKES_NO_EMBEDDINGS = {
-    "ADAPTERS", "METHODS", "CompatibilityMethod", "EncoderSpec", "Experiment", "Geometry", "Hypersphere", "LimpetError",
-    "Recipe", "Release",
+    "ADAPTERS", "AsyncClient", "Client", "METHODS", "CompatibilityMethod", "EncoderSpec", "Experiment", "Geometry",
+    "Hypersphere", "LimpetError", "Recipe", "Release",
     "Space", "embed_images", "encode", "fit", "load_dataset", "load_release", "open_link", "open_release",
     "open_text_model", "open_upgrade", "save_release", "start_upgrade", "train_release", "CompatibilityLoss",
 }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.groups import group_of
+from cli.groups import grouped
 from limpet.adapters import build_adapter
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
@@ -80,7 +80,7 @@ def answers(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
     """Run every command, none of which may end with a traceback, and return their exit codes."""
     codes = {}
     for name, *words in COMMANDS:
-        codes[name] = main([group_of([name]), name, str(folder), *words])
+        codes[name] = main(grouped([name, folder, *words]))
         said = capsys.readouterr()
         assert codes[name] in (0, 1, 2) and "Traceback" not in said.err
         assert codes[name] != 2 or "Next: " in said.err, (name, said.err)

@@ -106,6 +106,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "gallery search": [*gallery, "--text", "a text"],
         "doctor": embedding,
         "doctor ": attached,
+        "serve": [*gallery, "--port", "0"],
         "upgrade plan": embedding,
         "upgrade rehearse": [*embedding, "--report", "none"],
         "upgrade start": gallery,

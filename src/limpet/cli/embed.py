@@ -317,6 +317,8 @@ def texts(
 
     folders, workers = destination.folders(model), by.started(model)
     opened = {name: Opened(partial(opening.text_model, name, over), workers) for name in folders}
+    for one in opened.values():  # a model that cannot be opened is named before any text is read
+        list(one.each(_prefixes, [([],)]))
     parts = _parts_of_texts(texts, sets, role, on_empty)
     roles = list(dict.fromkeys(of_part for _, of_part in parts.values()))
     for one in opened.values():  # refuses a role that the model needs a prefix for, before anything is embedded

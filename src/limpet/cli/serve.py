@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -111,7 +111,8 @@ def serve(
     refuse(attached and embedders.texts is not None, f"--texts with {url.owner}.", "its own texts")
     refuse(attached and readers > 0, f"--readers with {url.owner}.", "none: the service answers no searches of it")
     with url.told(), open_upgrade(url):
-        pass  # what is wrong is said now
+        for name in embedders.model:
+            replace(embedders).text_model(name)  # what is wrong is said now, and not by every process
     with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
         settings = ServiceSettings(
             str(url), Path(folder),

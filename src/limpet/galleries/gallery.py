@@ -89,7 +89,7 @@ class GalleryOptions(TypedDict, total=False):
 
     count_traffic: bool
     timeout: float
-    noted: Document
+    noted: Document | None
 
 
 class Gallery:
