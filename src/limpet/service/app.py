@@ -174,14 +174,14 @@ def _forwarded() -> APIRouter:
         while True:
             try:
                 answer = await client.send(asked, stream=True)
+                headers = {name: value for name, value in answer.headers.items() if name in _PASSED_ON}
+                if "content-length" in headers:  # the writer may end before all of it is here
+                    return Response(await answer.aread(), answer.status_code, headers)
                 break
             except httpx.TransportError as error:
                 if not (again or isinstance(error, httpx.ConnectError)):
                     raise _writer_gone() from error
                 again = False  # the writer is started again, and its socket stays: this waits for it
-        headers = {name: value for name, value in answer.headers.items() if name in _PASSED_ON}
-        if "content-length" in headers:
-            return Response(await answer.aread(), answer.status_code, headers)
         return StreamingResponse(
             answer.aiter_raw(), answer.status_code, headers, background=BackgroundTask(answer.aclose)
         )
