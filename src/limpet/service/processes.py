@@ -19,9 +19,12 @@ from uvicorn import Config
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from limpet.errors import ServiceError
+from limpet.service import metrics
 from limpet.service.app import READY, SOCKET, reading_app, writing_app
 from limpet.service.settings import ServiceSettings
 
+METRICS = "metrics"
+"""In the folder of a service: what its processes count."""
 DRAIN = 20
 """Seconds that requests have to end when the service is asked to."""
 _IDLE = 30  # seconds that a connection stays open between two requests; clients let go of theirs earlier
@@ -39,6 +42,11 @@ class ServiceProcesses(Multiprocess):
     def __init__(self, settings: ServiceSettings, *, verbose: bool = False) -> None:
         listening = _listening(settings.host, settings.port)
         self.settings = replace(settings, port=listening.getsockname()[1])
+        try:
+            self.health = None if settings.health_port is None else _health(self.settings, self)
+        except ServiceError:
+            listening.close()
+            raise
         of_writer = listening
         if settings.readers:
             of_writer = socket.socket(socket.AF_UNIX)
@@ -48,7 +56,6 @@ class ServiceProcesses(Multiprocess):
         self.writer = Multiprocess(writing, [of_writer])
         super().__init__(self._config(reading_app, verbose, **tls), [listening])
         self.processes_num = settings.readers
-        self.health = None if settings.health_port is None else _health(self.settings, self)
 
     def _config(self, make: Callable[[ServiceSettings], ASGIApp], verbose: bool, **options: Any) -> Config:
         return Config(
@@ -59,6 +66,11 @@ class ServiceProcesses(Multiprocess):
 
     def init_processes(self) -> None:
         """Start all processes."""
+        if self.health is not None:
+            folder = self.settings.folder / METRICS
+            folder.mkdir()
+            os.environ[metrics.FOLDER] = str(folder)  # the processes read it when they start
+            threading.Thread(target=self.health.serve_forever, name="health", daemon=True).start()
         self.writer.init_processes()
         super().init_processes()
 
@@ -101,18 +113,17 @@ class ServiceProcesses(Multiprocess):
 def _listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens; requests wait in it while a process is replaced."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
-        raise ServiceError(
-            0, f"Cannot listen at {host}, port {port}: {error.strerror or error}.",
-            to_do="choose another --port, or end what listens there.",
-        ) from error  # fmt: skip
-    found.listen(2048)
-    found.set_inheritable(True)
-    return found
+        raise _cannot_listen(host, port, error) from error
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ServiceError:
+    return ServiceError(
+        0, f"Cannot listen at {host}, port {port}: {error.strerror or error}.",
+        to_do="choose another --port or --health-port, or end what listens there.",
+    )  # fmt: skip
 
 
 def log_settings(verbose: bool) -> dict[str, Any]:
@@ -146,11 +157,7 @@ class JsonLines(logging.Formatter):
 
 def _health(settings: ServiceSettings, service: ServiceProcesses) -> ThreadingHTTPServer:
     """Answer /livez, /readyz and /metrics on a port of their own, without keys."""
-    from limpet.service import metrics
-
-    folder = settings.folder / "metrics"
-    folder.mkdir()
-    os.environ[metrics.FOLDER] = str(folder)  # processes that are started read it
+    folder = settings.folder / METRICS
 
     class Health(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -169,6 +176,8 @@ def _health(settings: ServiceSettings, service: ServiceProcesses) -> ThreadingHT
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
-    server = ThreadingHTTPServer((settings.host, int(settings.health_port or 0)), Health)
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
-    return server
+    port = int(settings.health_port or 0)
+    try:
+        return ThreadingHTTPServer((settings.host, port), Health)
+    except OSError as error:
+        raise _cannot_listen(settings.host, port, error) from error
