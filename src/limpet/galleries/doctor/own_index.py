@@ -323,7 +323,7 @@ def _of_model(rows: _Rows, source: VectorSource) -> list[Finding]:
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 
 
 def _apart(stored: NDArray[np.float32], made: NDArray[np.float32]) -> NDArray[np.bool_]:
