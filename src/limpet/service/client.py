@@ -22,7 +22,7 @@ from limpet.service.documents import FLOAT32, encoded, without_nothing
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _Steps = Generator[httpx.Request | float, httpx.Response | httpx.TransportError | None, _Result]
-"""What a call does: it sends requests and waits for seconds, and is told responses and failures."""
+"""What a call does: it sends requests, waits for seconds, and receives responses and failures."""
 _TEMPORARY = (429, 503)
 _LONGEST_PAUSE = 10.0  # seconds
 _WAIT = 20.0  # seconds that the service holds a request for a job

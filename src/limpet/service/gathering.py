@@ -87,7 +87,7 @@ class Gathering(Generic[_Asked, _Told]):
                 answers = [error] * len(group)
             for one, answer in zip(group, answers, strict=True):
                 if one.answer.done():
-                    continue  # nobody waits for it any more
+                    continue  # its client is gone
                 if isinstance(answer, Exception):
                     one.answer.set_exception(answer)
                 else:

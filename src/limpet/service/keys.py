@@ -26,7 +26,7 @@ class AccessKey:
     """One key.
 
     Args:
-        name: Of whoever has it; the journal says it.
+        name: Of its holder; the journal records it.
         digest: SHA-256 of the key, in hexadecimal digits.
     """
 

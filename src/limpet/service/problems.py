@@ -86,7 +86,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def of_client(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # which nobody waits for
+        return Response(status_code=400)  # the client is gone
 
     @app.exception_handler(Exception)
     async def of_ours(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""What a service is told when it starts; every process of it gets the same."""
+"""The settings of a service; every process of it gets the same."""
 
 from __future__ import annotations
 

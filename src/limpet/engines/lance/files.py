@@ -22,7 +22,7 @@ class TableFiles(Protocol):
     """Tables by name; names of files are relative to the folder of their table, with slashes."""
 
     options: Mapping[str, str] | None
-    """What Lance is told to open them by."""
+    """The URI by which Lance opens them."""
     names_return: bool
     """Whether what is removed may be written again under its name: whoever was the writer before is surely gone."""
 

@@ -59,7 +59,7 @@ class LanceTableStore(LedgerStore):
         lock: Held by the one writer.
         files: Of the tables.
         leases: What readers are still reading.
-        disk: Makes files durable, and is told of every step.
+        disk: Makes files durable, and counts every step.
         folder: Where its files are, if this machine has them.
         clock: Of the ledger's server, in seconds; that of this machine if None.
     """
@@ -368,7 +368,7 @@ class LanceStore(LanceTableStore):
     Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
 
     Args:
-        disk: Makes files durable, and is told of every step.
+        disk: Makes files durable, and counts every step.
 
     >>> from tempfile import mkdtemp
     >>> import numpy as np

@@ -109,7 +109,7 @@ class LanceTables:
 
     Args:
         files: Where they are.
-        disk: Is told of every step.
+        disk: Counts every step.
         certain: Called before anything is removed that a commit may have written; makes sure that it never was.
     """
 
@@ -329,7 +329,7 @@ class LanceTables:
             self._readers = OrderedDict((place, self._readers[place]) for place in stay)
 
     def _gone(self, newest: TableVersion, versions: Collection[int]) -> set[int]:
-        """Return the versions that nobody needs, but those after the newest: Lance would use their numbers again."""
+        """Return the versions that no reader needs, none after the newest: Lance would use their numbers again."""
         return {version for version in self._versions(newest.table) if version < newest.version} - set(versions)
 
     def _opens(self, place: TableVersion) -> bool:

@@ -1,4 +1,4 @@
-"""Objects below a prefix of a bucket, on S3 or what speaks like it: read, listed, and written if nobody else has."""
+"""Objects below a prefix of a bucket, on S3 or what speaks like it: read, listed, written if no other writer did."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from limpet.support.documents import parsed_json
 
 NAME = "writer.json"
 _LEASE = 8.0
-"""Seconds without a sign of its holder after which a lock is taken over, by the clock of whoever waits."""
+"""Seconds without a sign of its holder after which a lock is taken over, by the clock of the writer that waits."""
 _BEAT, _LOOK = _LEASE / 4, 0.05  # seconds between two signs, and between two looks of those who wait
 
 
@@ -112,7 +112,7 @@ class Lease:
 
 
 def _writer(content: bytes) -> str:
-    """Return who holds the lock, as the object says; empty where nobody does, or it was altered."""
+    """Return who holds the lock, as the object says; empty where it is free or was altered."""
     with suppress(ValueError):
         said: Any = parsed_json(content)
         return str(said.get("writer", "")) if isinstance(said, dict) else ""
