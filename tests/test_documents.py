@@ -162,7 +162,7 @@ def test_the_tutorial_on_serving(
 def test_the_tutorial_on_galleries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = follow("docs/tutorials/gallery.md", monkeypatch)
-    assert sum("Nearest to 'my parcel did not come'" in one for one in said) == 5
+    assert sum("Nearest to 'my parcel did not come'" in one for one in said) == 6
     assert any("300 items are left" in one for one in said) and any(": started, " in one for one in said)
     with limpet.Gallery.open("live") as gallery:
         assert gallery.status().lacking == 0
@@ -310,10 +310,8 @@ def test_the_tutorial_on_a_loop_of_ones_own(
     monkeypatch.chdir(tmp_path)
     follow("docs/tutorials/own_loop.md", monkeypatch)
     printed = capsys.readouterr().out.splitlines()
-    verdict, *moved, steps, cosines = (
-        line for line in printed if re.match(r"compatible |.*degrees|\d+$|-?0\.\d\d 0", line)
-    )
-    assert verdict and len(moved) == 2 and steps == "24"
+    verdict, steps, cosines = (line for line in printed if re.match(r"compatible |\d+$|-?0\.\d\d 0", line))
+    assert verdict and steps == "24"
     fresh, trained = map(float, cosines.split())
     assert trained > fresh + 0.5
 
