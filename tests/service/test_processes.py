@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,11 +45,9 @@ class Running:
         """Wait for something, while the service runs."""
         while True:
             assert self.process.poll() is None, self.log.read_text()
-            try:
+            with suppress(httpx.TransportError):
                 if holds():
                     return
-            except httpx.TransportError:
-                pass
             threading.Event().wait(0.02)
 
     def ready(self) -> bool:

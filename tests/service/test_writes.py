@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from limpet.galleries import Gallery
+from limpet.service.writer import GalleryWriter
 from service.services import Served, drawn, served
 
 KEY = {"Idempotency-Key": "order-17"}
@@ -40,6 +42,25 @@ def test_requests_of_a_moment_share_commits_and_each_hears_of_its_own(url: str, 
     with Gallery.open(url) as gallery:
         assert len(gallery) == 40 + 63
         assert gallery.store.pointer().sequence < 2 + 40  # fewer than the requests
+
+
+def test_a_request_that_failed_may_be_sent_again_with_its_key(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sent_twice(gallery: Gallery) -> int:
+        writer, delete = GalleryWriter(gallery, room=100), gallery.delete
+        await writer.settled.wait()
+        monkeypatch.setattr(gallery, "delete", no_room)
+        with pytest.raises(OSError, match="no room"):
+            await writer.write(["7"], b"body", key="order-17")
+        monkeypatch.setattr(gallery, "delete", delete)
+        again = await writer.write(["7"], b"body", key="order-17")
+        await writer.close()
+        return again.items
+
+    def no_room(*given: object, **options: object) -> int:
+        raise OSError("no room")
+
+    with Gallery.open(url) as gallery:
+        assert asyncio.run(sent_twice(gallery)) == 1 and not gallery.store.fetch(["7"]).ids
 
 
 @pytest.mark.parametrize("restarted", [False, True])

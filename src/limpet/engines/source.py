@@ -6,10 +6,12 @@ import hashlib
 import heapq
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Protocol, TypedDict
+from typing import ClassVar, Protocol, TypedDict, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from limpet.embeddings.files import USUAL_NAMES
 from limpet.engines.address import Address, Roles, Sample
@@ -96,6 +98,23 @@ class Source(Protocol):
         """Yield the rows of these ids, in any order, of which some may be missing; several threads may ask at once.
 
         Conditions and sample of the address are not looked at.
+        """
+
+
+@runtime_checkable
+class SearchedSource(Source, Protocol):
+    """A source whose own index can be asked, as an application asks it."""
+
+    def nearest(
+        self, vector: str, queries: Sequence[NDArray[np.float32]], k: int, *, exact: bool
+    ) -> list[list[str]] | None:
+        """Return the ids of the nearest rows that meet the conditions of the address; None without an index.
+
+        Args:
+            vector: The column.
+            queries: Vectors of its width.
+            k: Rows per query.
+            exact: Compare all rows; otherwise as the server answers by default.
         """
 
 

@@ -383,7 +383,7 @@ class Jobs:
         return function(*given, **options)
 
     def stop(self) -> None:
-        """Begin nothing more: a backfill stops after its batch, and whoever watches a job asks again."""
+        """Begin nothing more: a backfill stops after its batch, and clients that watch a job ask again."""
         self._closing.set()
         self._wake()
 

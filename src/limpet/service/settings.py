@@ -79,7 +79,7 @@ class ServiceSettings:
         refuse(self.certificate_key is not None and self.certificate is None, "--certificate-key alone.", "both")
         if self.keys is None and not self.local:
             raise ConfigError(
-                f"A service at {self.host} without keys: whoever reaches it could read, write and upgrade.",
+                f"A service at {self.host} without keys: every program that reaches it could read, write and upgrade.",
                 expected="keys, or a loopback address",
                 to_do="give --keys FILE with lines NAME RIGHT SHA256; or leave --host out.",
             )

@@ -152,8 +152,9 @@ class GalleryWriter:
             )  # fmt: skip
         try:
             return await asyncio.shield(known[1])
-        except LimpetError:
-            self._known.pop((who, key), None)  # it may be tried again
+        except Exception:
+            if self._known.get((who, key)) is known:
+                del self._known[who, key]  # it may be tried again
             raise
 
     async def _ask(self, write: Write) -> Written:

@@ -77,7 +77,7 @@ def prune(table: Table, gone: Collection[int], *, certain: bool) -> None:
     Args:
         table: Its newest version that is needed.
         gone: The versions.
-        certain: Whether nobody else can be writing. No clock is asked then; otherwise files that no version ever had
+        certain: Whether no other writer is at work. No clock is asked then; otherwise files that no version ever had
             stay for seven days, for they may belong to one that is coming.
     """
     which: dict[str, Any] = {"versions": sorted(gone)} if gone else {"retain_versions": _ALL}

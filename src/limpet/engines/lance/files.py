@@ -22,9 +22,9 @@ class TableFiles(Protocol):
     """Tables by name; names of files are relative to the folder of their table, with slashes."""
 
     options: Mapping[str, str] | None
-    """The URI by which Lance opens them."""
+    """Keys and endpoint for Lance; None for files of this machine."""
     names_return: bool
-    """Whether what is removed may be written again under its name: whoever was the writer before is surely gone."""
+    """Whether what is removed may be written again under its name: the writer before is surely gone."""
 
     def uri(self, table: str) -> str:
         """Return where Lance finds a table."""

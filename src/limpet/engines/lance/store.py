@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -59,7 +59,7 @@ class LanceTableStore(LedgerStore):
         lock: Held by the one writer.
         files: Of the tables.
         leases: What readers are still reading.
-        disk: Makes files durable, and counts every step.
+        disk: Makes files durable; every step reaches it.
         folder: Where its files are, if this machine has them.
         clock: Of the ledger's server, in seconds; that of this machine if None.
     """
@@ -190,11 +190,15 @@ class LanceTableStore(LedgerStore):
         at: Pointer,
     ) -> Hits:
         """Find the rows with the largest inner products, see `Store.search`."""
-        with translated(self.url):
+        with translated(self.url), self._kept(at.sequence):
             place = self._version(generation, without, at)
             schema = self._tables.schema(place)
             queries = checked_queries(queries, schema.field("vector").type.list_size, k)
             return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
+
+    def _kept(self, sequence: int) -> AbstractContextManager[object]:
+        """Keep what a commit named from being removed during a search; files that are open stay by themselves."""
+        return nullcontext()
 
     def keeps(self, sequence: int) -> bool:
         """Say whether what a commit named is there."""
@@ -368,7 +372,7 @@ class LanceStore(LanceTableStore):
     Use it for galleries on one machine that are larger than memory, with approximate indexes. It is the default.
 
     Args:
-        disk: Makes files durable, and counts every step.
+        disk: Makes files durable; every step reaches it.
 
     >>> from tempfile import mkdtemp
     >>> import numpy as np

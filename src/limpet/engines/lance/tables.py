@@ -109,7 +109,7 @@ class LanceTables:
 
     Args:
         files: Where they are.
-        disk: Counts every step.
+        disk: Every step reaches it.
         certain: Called before anything is removed that a commit may have written; makes sure that it never was.
     """
 

@@ -174,14 +174,7 @@ class PostgresTable:
     def nearest(
         self, vector: str, queries: Sequence[NDArray[np.float32]], k: int, *, exact: bool
     ) -> list[list[str]] | None:
-        """Return the ids of the nearest rows that meet the conditions, as the server finds them; None without an index.
-
-        Args:
-            vector: The column.
-            queries: Vectors of its width.
-            k: Rows per query.
-            exact: Compare all rows; otherwise with the settings that the server has for everybody.
-        """
+        """Return the ids of the nearest rows, see `SearchedSource`."""
         [key] = needed(self, roles_of(self), "id")
         with self._connected() as connection:
             found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from limpet.engines.backup_files import Contents
 from limpet.engines.digested_folder import DigestedFolder
-from limpet.engines.filters import Filter
 from limpet.engines.lance.files import SUFFIX
 from limpet.engines.lance.history import TABLES
 from limpet.engines.lance.places import TableVersions
@@ -24,7 +23,7 @@ from limpet.engines.postgres.sharing import ConnectionLock
 from limpet.engines.promises import Promises
 from limpet.engines.s3.bucket import Bucket
 from limpet.engines.s3.files import ObjectFiles, ServerLeases
-from limpet.engines.store import Hits, Pointer, Vectors
+from limpet.engines.store import Pointer
 from limpet.errors import ConfigError, GalleryError, LimpetError, without_secrets
 from limpet.support.disk import Disk
 from limpet.support.documents import parsed_json
@@ -140,26 +139,16 @@ class S3Store(LanceTableStore):
         self._server.execute(f'DROP SCHEMA "{self._server.address.schema}" CASCADE')
         self._bucket.remove(self._bucket.sizes(""))
 
-    def search(
-        self,
-        queries: Vectors,
-        k: int,
-        *,
-        generation: str,
-        without: frozenset[str] = frozenset(),
-        where: Filter | None = None,
-        exact: bool = True,
-        at: Pointer,
-    ) -> Hits:
-        """Find the rows with the largest inner products, see `Store.search`; nobody removes them meanwhile."""
-        with self._leases.held(at.sequence):
-            if at.sequence and not self._history.exists(at.sequence):
+    @contextmanager
+    def _kept(self, sequence: int) -> Iterator[None]:
+        with self._leases.held(sequence):
+            if sequence and not self._history.exists(sequence):
                 raise GalleryError(
-                    f"What commit {at.sequence} named is not there any more.",
+                    f"What commit {sequence} named is not there any more.",
                     expected="a commit that is not older than the last tidying allowed",
                     to_do="ask for the pointer again.",
                 )
-            return super().search(queries, k, generation=generation, without=without, where=where, exact=exact, at=at)
+            yield
 
     def backup(self, into: DigestedFolder) -> Pointer:
         """Write everything of one pointer into an empty folder, see `Store.backup`."""

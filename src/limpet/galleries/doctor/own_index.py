@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.engines.address import Sample
-from limpet.engines.source import Source, check_readable, needed, roles_of, texts_of_ids
+from limpet.engines.source import SearchedSource, Source, check_readable, needed, roles_of, texts_of_ids
 from limpet.engines.sources import open_source
 from limpet.errors import DataError, shown
 from limpet.galleries.doctor.findings import NAMED, Diagnosis, Finding, Severity
@@ -27,23 +25,6 @@ _UNIT = 0.01  # how far the length of a unit vector may be from 1
 _SHARE = 0.01  # of a sample, that is no accident
 _QUERIES, _DEPTH, _FOUND = 20, 10, 0.9  # searches through an index, hits of each, and the share that it should find
 _AT_ONCE = 1000
-
-
-@runtime_checkable
-class Searched(Source, Protocol):
-    """A source whose own index can be asked, as an application asks it."""
-
-    def nearest(
-        self, vector: str, queries: Sequence[NDArray[np.float32]], k: int, *, exact: bool
-    ) -> list[list[str]] | None:
-        """Return the ids of the nearest rows that meet the conditions of the address; None without an index.
-
-        Args:
-            vector: The column.
-            queries: Vectors of its width.
-            k: Rows per query.
-            exact: Compare all rows; otherwise as the server answers by default.
-        """
 
 
 @dataclass(frozen=True)
@@ -93,7 +74,7 @@ def examine(
     total = open_source(replace(source.address, sample=None)).rows
     findings = [_kind(source), *_widths(rows), *_unusable(rows), *_same_vectors(rows), *_blank(rows)]
     findings += _metric(source, rows)
-    if isinstance(source, Searched):
+    if isinstance(source, SearchedSource):
         tell({"step": "searching"})
         findings += _searches(source, rows)
     if vectors is not None:
@@ -253,7 +234,7 @@ def _metric(source: Source, rows: _Rows) -> list[Finding]:
     return [Finding("metric", "warning", says, to_do, count=len(lengths))]
 
 
-def _searches(source: Searched, rows: _Rows) -> list[Finding]:
+def _searches(source: SearchedSource, rows: _Rows) -> list[Finding]:
     """Ask the index for neighbours of sampled vectors, and compare with all rows."""
     _, vectors = _usable(rows)
     queries = list(vectors[:_QUERIES])
