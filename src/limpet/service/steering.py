@@ -55,7 +55,10 @@ def journal(service: Provided, last: Annotated[int, Query(ge=1, le=1000)] = 20) 
 
 
 @router.post(
-    "/upgrade/{step}", tags=["upgrade"], status_code=202, responses={200: {"description": "What a dry run found."}}
+    "/upgrade/{step}",
+    tags=["upgrade"],
+    status_code=202,
+    responses={200: {"description": "What a dry run found."}, 202: {"model": Job}},
 )
 async def take_step(
     step: JobStep,
