@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -21,6 +22,7 @@ from limpet.attached.base import Attachment, NotStartedError, OwnedIndex
 from limpet.attached.opening import is_attached, open_upgrade, planner, starter
 from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, LimpetError, ServiceError
+from limpet.galleries import Gallery
 from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.geometry import Hypersphere, Space
 from limpet.service.documents import without_nothing
@@ -33,7 +35,7 @@ from limpet.upgrade.base import Upgrade
 from limpet.upgrade.filling import FillInterruptedError
 from limpet.upgrade.lifecycle import POSSIBLE, Phase, check_step
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.vector_sources import VectorSource, vectors_of_texts
+from limpet.upgrade.vector_sources import CallableItems, VectorSource, WithText, vectors_of_texts
 
 JobStep = Literal["start", "backfill", "index", "swap", "rollback", "finish", "cancel", "verify", "gc", "doctor"]
 STEPS: tuple[JobStep, ...] = get_args(JobStep)
@@ -45,6 +47,7 @@ _AFTER: Mapping[str, Phase] = {
 _IN_ONE_COMMIT = ("swap", "rollback", "cancel")
 _WAITING = 16  # jobs that may wait
 _KEPT = 1000  # jobs that are remembered
+_TEXT = "text"  # column whose texts a backfill embeds where the service has no others
 _log = logging.getLogger("limpet.service")
 
 
@@ -363,13 +366,16 @@ class Jobs:
         model = self.encoders.model(options.get("model") or wanted)
         if isinstance(it, OwnedIndex):
             return vectors_of_texts(model, it.texts)
-        if self.settings.texts is None:
+        if self.settings.texts is not None:
+            return vectors_of_texts(model, self.settings.texts())
+        assert isinstance(it, GalleryUpgrade)
+        if it.gallery.state.columns.get(_TEXT) != "text":
             raise ServiceError(
                 409, "The service does not know the texts of the items.", expected="texts to embed",
                 to_do="start it with --texts TEXTS; or run `limpet upgrade backfill` beside it.",
                 intact="Nothing was changed.",
             )  # fmt: skip
-        return vectors_of_texts(model, self.settings.texts())
+        return vectors_of_texts(model, WithText(CallableItems(partial(_texts_of, it.gallery))))
 
     def _called(self, function: Callable[..., Any], options: Mapping[str, Any], /, *given: Any) -> Any:
         """Call a step with the options that were given, and refuse those that it does not have."""
@@ -391,6 +397,13 @@ class Jobs:
         """Stop, and wait for the step that runs."""
         self.stop()
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
+
+
+def _texts_of(gallery: Gallery, ids: list[str]) -> list[str | None]:
+    """Return the texts that items have in a column of their gallery; None of those that are not there."""
+    items = gallery.store.fetch(ids)
+    texts = {name: str(metadata.get(_TEXT) or "") for name, metadata in zip(items.ids, items.metadata, strict=True)}
+    return [texts.get(name) for name in ids]
 
 
 def epoch_of(it: Upgrade) -> str:
