@@ -11,7 +11,7 @@ import pytest
 
 from limpet.errors import ConfigError, ServiceError
 from limpet.galleries import Gallery
-from limpet.service.keys import AccessControl, read_keys
+from limpet.service.keys import AccessControl, digest_of, read_keys
 from limpet.service.settings import RequestLimits, ServiceSettings
 from service.services import Served, drawn, served
 
@@ -61,15 +61,15 @@ def test_a_key_is_replaced_while_the_service_runs(tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     path.write_text(line("app", "read", "first"))
     gate = AccessControl(path)
-    assert gate.enter("first", "read") == "app"
+    assert gate.enter(digest_of("first"), "read").name == "app"
     path.write_text(line("app", "read", "first") + line("app", "read", "second"))
     os.utime(path, ns=(1, 1))
     gate._looked = 0.0
-    assert gate.enter("second", "read") == gate.enter("first", "read") == "app"
+    assert gate.enter(digest_of("second"), "read").name == gate.enter(digest_of("first"), "read").name == "app"
     path.write_text(line("app", "read", "second"))
     gate._looked = 0.0
     with pytest.raises(ServiceError) as refused:
-        gate.enter("first", "read")
+        gate.enter(digest_of("first"), "read")
     assert refused.value.status == 401
 
 
@@ -84,11 +84,11 @@ def test_a_line_that_is_no_key_is_refused(text: str) -> None:
 def test_too_many_requests_of_one_name_are_refused(url: str) -> None:
     gate = AccessControl(line("app", "read", "a") + line("other", "read", "b"), rate=3)
     for _ in range(3):
-        gate.enter("a", "read")
+        gate.enter(digest_of("a"), "read")
     with pytest.raises(ServiceError) as refused:
-        gate.enter("a", "read")
+        gate.enter(digest_of("a"), "read")
     assert refused.value.status == 429 and 0 < float(refused.value.retry_after or 0) <= 0.34
-    assert gate.enter("b", "read") == "other"
+    assert gate.enter(digest_of("b"), "read").name == "other"
     with served(url, limits=RequestLimits(rate=2)) as client:
         answers = [client.get("/v1") for _ in range(8)]
     assert 429 in {one.status_code for one in answers}

@@ -21,6 +21,7 @@ import pytest
 
 from limpet.galleries import Gallery
 from service.services import create, drawn, free_port
+from service.test_console import hidden
 from service.test_keys import bearer, line
 
 ENDED = 30  # seconds that a process may take to end
@@ -87,6 +88,9 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_any_process_may_be_killed_and_sigterm_lets_requests_end(running: Running) -> None:
+    entered = running.api.post("/console/login", data={**hidden(running.api.get("/console/login")), "key": "s3cret"})
+    assert entered.status_code == 303 and "; secure" in entered.headers["set-cookie"]  # by the process that reads
+    assert running.api.get("/console/").status_code == running.api.get("/console/static/console.css").status_code == 200
     writer, reader = running.children()
     if not _listens_at_a_path(writer):
         writer, reader = reader, writer

@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -92,7 +93,8 @@ def serve(
 ) -> int:
     """Serve a gallery over HTTP, and the steps of an upgrade as jobs, until SIGTERM or Ctrl-C.
 
-    The API is described at /openapi.json. Of an index that an application owns, only the upgrade is served.
+    A browser finds the console there; the API is described at /openapi.json. Of an index that an application owns, only
+    the upgrade is served.
 
     Args:
         readers: Processes that answer searches beside the one that writes. Default: the one that writes answers them.
@@ -103,6 +105,7 @@ def serve(
             --readers 2 --health-port 8521
         limpet serve live --host 0.0.0.0 --keys keys.txt --certificate cert.pem
     """
+    from limpet.attached.base import NotStartedError
     from limpet.attached.opening import is_attached, open_upgrade
     from limpet.service.processes import ServiceProcesses
     from limpet.service.settings import RequestLimits, ServiceSettings
@@ -110,9 +113,10 @@ def serve(
     attached = is_attached(url)
     refuse(attached and embedders.texts is not None, f"--texts with {url.owner}.", "its own texts")
     refuse(attached and readers > 0, f"--readers with {url.owner}.", "none: the service answers no searches of it")
-    with url.told(), open_upgrade(url):
-        for name in embedders.model:
-            replace(embedders).text_model(name)  # what is wrong is said now, and not by every process
+    with url.told(), suppress(NotStartedError), open_upgrade(url):
+        pass  # what is wrong is said now, and not by every process
+    for name in embedders.model:
+        replace(embedders).text_model(name)
     with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
         settings = ServiceSettings(
             str(url), Path(folder),
@@ -128,7 +132,7 @@ def serve(
         service = ServiceProcesses(settings, verbose=logging.getLogger("limpet").isEnabledFor(logging.DEBUG))
         scheme = "http" if listening.certificate is None else "https"
         place = f"{scheme}://{listening.host}:{service.settings.port}"
-        console.print(f"Serving {without_secrets(url)} at {place}; Ctrl-C ends it.")
+        console.print(f"Serving {without_secrets(url)} at {place}, where a browser finds the console; Ctrl-C ends it.")
         print_json({"url": place})
         with at_work(""):  # which needs no sign of life every half minute
             service.run()

@@ -20,13 +20,13 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.background import BackgroundTask
 from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import StreamingResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limpet.attached.opening import is_attached
 from limpet.errors import LimpetError, ServiceError, without_secrets
 from limpet.galleries import Gallery
-from limpet.service import metrics, problems, reads, steering, writes
+from limpet.service import console, metrics, problems, reads, steering, writes
 from limpet.service.jobs import Jobs
 from limpet.service.serving import Serving
 from limpet.service.settings import ServiceSettings
@@ -42,7 +42,7 @@ HEADERS = {
 SOCKET, READY = "writer.sock", "ready"
 """In the folder of a service: where readers reach the writer, and a file of every process that answers."""
 _ROUTERS = (reads.router, writes.router, steering.router)
-_PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "www-authenticate")
+_PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "set-cookie", "www-authenticate")
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 _OBSERVED_EVERY = 2.0  # seconds
 _log = logging.getLogger("limpet.service")
@@ -50,7 +50,10 @@ _log = logging.getLogger("limpet.service")
 
 def writing_app(settings: ServiceSettings) -> ASGIApp:
     """Return the application of the process that writes."""
-    return _Told(_app(settings, _ROUTERS, _writing), settings.limits.body * 2**20)
+    app, pages = _app(settings, _ROUTERS, _writing), console.console(settings)
+    pages.state = app.state
+    app.mount(console.PLACE, pages)
+    return _Told(app, settings.limits.body * 2**20)
 
 
 def reading_app(settings: ServiceSettings) -> ASGIApp:
@@ -85,6 +88,7 @@ def _app(
     for router in routers:
         app.include_router(router)
     problems.install(app)
+    app.add_route("/", lambda request: RedirectResponse(f"{console.PLACE}/"), include_in_schema=False)
     if settings is not None:
         app.openapi = openapi  # type: ignore[method-assign]
         if settings.keys is None:  # pages of other sites may reach a loopback address under a name of theirs
@@ -160,6 +164,7 @@ async def _reading(service: Serving) -> AsyncIterator[None]:
 def _forwarded() -> APIRouter:
     router = APIRouter()
 
+    @router.api_route(f"{console.PLACE}/{{path:path}}", methods=["GET", "POST"])
     @router.api_route("/v1", methods=["GET"])
     @router.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "DELETE"])
     async def forward(request: Request) -> Response:
@@ -227,13 +232,14 @@ class _Told:
             return
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        headers = HEADERS | (console.HEADERS if scope["path"].startswith(f"{console.PLACE}/") else {})
         start, status = time.perf_counter(), 500
 
         async def told(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update({**HEADERS, "X-Request-ID": request})
+                MutableHeaders(scope=message).update({**headers, "X-Request-ID": request})
             await send(message)
 
         try:
@@ -241,7 +247,7 @@ class _Told:
             await app(scope, receive, told)
         finally:
             seconds = time.perf_counter() - start
-            route = getattr(scope.get("route"), "path", "none")
+            route = scope.get("root_path", "") + getattr(scope.get("route"), "path", "none")
             metrics.SECONDS.labels("total").observe(seconds)
             metrics.REQUESTS.labels(route, str(status)).inc()
             if status >= 400:

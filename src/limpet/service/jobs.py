@@ -19,9 +19,11 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from limpet.attached.base import Attachment, NotStartedError, OwnedIndex
-from limpet.attached.opening import is_attached, open_upgrade, planner, starter
+from limpet.attached.opening import is_attached, open_upgrade, planner, rows_of, starter
+from limpet.engines.reading import SourceTexts
 from limpet.engines.sides import ModelSide
-from limpet.errors import ConfigError, LimpetError, ServiceError
+from limpet.engines.sources import open_source
+from limpet.errors import ConfigError, LimpetError, ServiceError, without_secrets
 from limpet.galleries import Gallery
 from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.geometry import Hypersphere, Space
@@ -35,7 +37,7 @@ from limpet.upgrade.base import Upgrade
 from limpet.upgrade.filling import FillInterruptedError
 from limpet.upgrade.lifecycle import POSSIBLE, Phase, check_step
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.vector_sources import CallableItems, VectorSource, WithText, vectors_of_texts
+from limpet.upgrade.vector_sources import CallableItems, ItemSource, VectorSource, WithText, vectors_of_texts
 
 JobStep = Literal["start", "backfill", "index", "swap", "rollback", "finish", "cancel", "verify", "gc", "doctor"]
 STEPS: tuple[JobStep, ...] = get_args(JobStep)
@@ -56,8 +58,8 @@ class StepOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = Field(None, description="Of start and backfill: a model that the service has loaded, by name "
-                              "or fingerprint. Of start also any fingerprint, with dim.")  # fmt: skip
+    model: str | None = Field(None, description="Of start, backfill and doctor: a model that the service has loaded, "
+                              "by name or fingerprint. Of start also any fingerprint, with dim.")  # fmt: skip
     dim: int | None = Field(None, ge=1, description="Of start: dimension of a model that is not loaded.")
     old: str | None = Field(None, description="Of start in an index of an application: its model's fingerprint.")
     budget: int | None = Field(None, ge=0, description="Of backfill: stop after embedding this many items.")
@@ -178,10 +180,13 @@ class Jobs:
     def dry_run(self, step: JobStep, options: StepOptions, *, epoch: str | None) -> dict[str, Any]:
         """Check a step, and return what it will take as far as that is known; nothing is changed."""
         job = Job("", step, without_nothing(options.model_dump()), epoch=epoch)
-        if step == "start" and is_attached(self.settings.url):
-            return asdict(self._called(planner(self.settings.url), self._start_options(job.options)))
+        begun = self._start_options(job.options) if step == "start" else {}
+        if begun and is_attached(self.settings.url):
+            return asdict(self._called(planner(self.settings.url), begun))
         with self._opened(job) as it:
             self._check(job, it)
+            if it is None:
+                return {"possible": True}
             found = it.status()
             plan = it.plan(self._source(it, job.options)) if step == "backfill" else None
             return {
@@ -190,8 +195,8 @@ class Jobs:
             }  # fmt: skip
 
     def cancel(self, job: Job) -> Job:
-        """Let a job that waits go, and one that embeds items stop after its batch."""
-        if job.step != "backfill" and job.status == "running":
+        """Let a job that waits go, and a backfill or a doctor stop after its batch."""
+        if job.step not in ("backfill", "doctor") and job.status == "running":
             raise ServiceError(409, f"The step {job.step} cannot be stopped in the middle.", to_do="wait for its end.")
         self._stopped.add(job.id)
         return job
@@ -273,8 +278,8 @@ class Jobs:
             raise
 
     def _opened(self, job: Job) -> Any:
-        """Open the upgrade; its journal is to say which job took a step."""
-        if job.step == "start" and is_attached(self.settings.url):
+        """Open the upgrade, of which a start and a doctor need none; its journal is to say which job took a step."""
+        if job.step in ("start", "doctor") and is_attached(self.settings.url):
             return nullcontext(None)
         it = open_upgrade(self.settings.url)
         if isinstance(it, GalleryUpgrade):
@@ -296,6 +301,8 @@ class Jobs:
     def _step(self, job: Job, it: Upgrade | None) -> dict[str, Any]:
         """Take a step; where it is one commit, at no other epoch than was asked for."""
         options, notes = dict(job.options), [] if it is None else list(it.notes)
+        if job.step in ("gc", "doctor"):
+            return self._upkeep(job, it)
         if it is None:
             with self._called(starter(self.settings.url), self._start_options(options)) as opened:
                 return {"notes": list(opened.notes)}
@@ -307,8 +314,6 @@ class Jobs:
             options.pop("model", None)
             found = self._called(it.backfill, {**options, "progress": lambda told: self._progress(job, told)}, source)
             return asdict(found)
-        if job.step in ("gc", "doctor"):
-            return self._upkeep(job, it)
         held = isinstance(it, GalleryUpgrade) and job.step in _IN_ONE_COMMIT
         with it.gallery.writing(job.step) if held and isinstance(it, GalleryUpgrade) else nullcontext():
             if job.epoch is not None:
@@ -322,15 +327,27 @@ class Jobs:
         made = it.gallery.start(new.fingerprint, space, note=new.note, options=new.options or None)
         return {"generation": made.name}
 
-    def _upkeep(self, job: Job, it: Upgrade) -> dict[str, Any]:
-        if not isinstance(it, GalleryUpgrade):
-            raise ConfigError(f"{job.step} of an index that an application owns.", expected="a gallery")
+    def _upkeep(self, job: Job, it: Upgrade | None) -> dict[str, Any]:
         if job.step == "gc":
+            if not isinstance(it, GalleryUpgrade):
+                raise ConfigError("gc of an index that an application owns.", expected="a gallery")
             return asdict(self._called(it.gallery.gc, job.options))
-        from limpet.galleries.doctor import doctor
+        options = {**job.options, "progress": lambda told: self._progress(job, told)}
+        name = options.pop("model", None)
+        model = None if name is None else self.encoders.model(name)
+        if isinstance(it, GalleryUpgrade):
+            from limpet.galleries.doctor import doctor
 
-        found: dict[str, Any] = self._called(doctor, job.options, it.gallery).to_dict()
-        return found
+            source = None if model is None else vectors_of_texts(model, self._texts(it.gallery))
+            found = self._called(doctor, options, it.gallery, source)
+        else:
+            from limpet.galleries.doctor.own_index import examine
+
+            rows = open_source(rows_of(self.settings.url))
+            source = None if model is None else vectors_of_texts(model, SourceTexts(rows))
+            found = self._called(examine, options, rows, source)
+        told: dict[str, Any] = {**found.to_dict(), "url": without_secrets(found.url)}
+        return told
 
     def _progress(self, job: Job, told: Told) -> None:
         job.progress = dict(told)
@@ -366,16 +383,20 @@ class Jobs:
         model = self.encoders.model(options.get("model") or wanted)
         if isinstance(it, OwnedIndex):
             return vectors_of_texts(model, it.texts)
-        if self.settings.texts is not None:
-            return vectors_of_texts(model, self.settings.texts())
         assert isinstance(it, GalleryUpgrade)
-        if it.gallery.state.columns.get(_TEXT) != "text":
+        return vectors_of_texts(model, self._texts(it.gallery))
+
+    def _texts(self, gallery: Gallery) -> ItemSource[list[str]]:
+        """Open the texts of a gallery's items."""
+        if self.settings.texts is not None:
+            return self.settings.texts()
+        if gallery.state.columns.get(_TEXT) != "text":
             raise ServiceError(
                 409, "The service does not know the texts of the items.", expected="texts to embed",
                 to_do="start it with --texts TEXTS; or run `limpet upgrade backfill` beside it.",
                 intact="Nothing was changed.",
             )  # fmt: skip
-        return vectors_of_texts(model, WithText(CallableItems(partial(_texts_of, it.gallery))))
+        return WithText(CallableItems(partial(_texts_of, gallery)))
 
     def _called(self, function: Callable[..., Any], options: Mapping[str, Any], /, *given: Any) -> Any:
         """Call a step with the options that were given, and refuse those that it does not have."""

@@ -34,6 +34,19 @@ class AccessKey:
     right: AccessRight
     digest: str
 
+    def may(self, right: AccessRight) -> bool:
+        """Say whether its right includes another one."""
+        return RIGHTS.index(self.right) >= RIGHTS.index(right)
+
+
+EVERYBODY = AccessKey("", "upgrade", "")
+"""Who asks where there are no keys."""
+
+
+def digest_of(key: str) -> str:
+    """Return what is kept of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
 
 def read_keys(text: str, source: str) -> tuple[AccessKey, ...]:
     """Read keys: lines of a name, a right and a digest; "#" begins a comment.
@@ -78,7 +91,7 @@ class AccessControl:
 
     def __init__(self, source: Path | str | None, rate: float | None = None) -> None:
         self.source, self.rate = source, rate
-        self._keys = tuple[AccessKey, ...]()
+        self._keys, self.read_at = tuple[AccessKey, ...](), time.time()
         self._stamp: tuple[int, int] | None = None
         self._looked, self._left = 0.0, dict[str, tuple[float, float]]()
         if isinstance(source, str):
@@ -92,33 +105,40 @@ class AccessControl:
         except OSError as error:
             raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected="a file of keys") from error
         if stamp != self._stamp:
-            self._keys, self._stamp = read_keys(text, f"'{path}'"), stamp
+            self._keys, self._stamp, self.read_at = read_keys(text, f"'{path}'"), stamp, time.time()
         self._looked = time.monotonic()
 
-    def enter(self, token: str | None, right: AccessRight) -> str:
-        """Return the name of who asks; empty where there are no keys.
+    def keys(self) -> tuple[AccessKey, ...]:
+        """Return the keys, as their file is now; `read_at` is when they were read, in seconds since 1970."""
+        if isinstance(self.source, Path) and time.monotonic() > self._looked + _LOOK_AGAIN:
+            self._read(self.source)
+        return self._keys
+
+    def enter(self, digest: str | None, right: AccessRight) -> AccessKey:
+        """Return the key of who asks; `EVERYBODY` where there are no keys.
+
+        Args:
+            digest: Of the key that was given; None for none.
+            right: What it must allow.
 
         Raises:
             ServiceError: There is no such key, its right does not suffice, or it asked too often.
         """
-        name = "" if self.source is None else self._name(token, right)
+        key = EVERYBODY if self.source is None else self._found(digest, right)
         if self.rate is not None:
-            self._take(name, self.rate)
-        return name
+            self._take(key.name, self.rate)
+        return key
 
-    def _name(self, token: str | None, right: AccessRight) -> str:
-        if isinstance(self.source, Path) and time.monotonic() > self._looked + _LOOK_AGAIN:
-            self._read(self.source)
-        digest = hashlib.sha256((token or "").encode()).hexdigest()
+    def _found(self, digest: str | None, right: AccessRight) -> AccessKey:
         # All are compared, each in constant time: how long it takes says nothing of any key.
-        found = [key for key in self._keys if hmac.compare_digest(key.digest, digest)]
-        if not token or not found:
-            raise ServiceError(401, "No valid key was given." if token else "No key was given.",
+        found = [key for key in self.keys() if hmac.compare_digest(key.digest, digest or "")]
+        if not found:
+            raise ServiceError(401, "No valid key was given." if digest else "No key was given.",
                                expected="the header Authorization: Bearer KEY")  # fmt: skip
         key = max(found, key=lambda one: RIGHTS.index(one.right))
-        if RIGHTS.index(key.right) < RIGHTS.index(right):
+        if not key.may(right):
             raise ServiceError(403, f"The key of '{key.name}' may {key.right}.", expected=f"a key that may {right}")
-        return key.name
+        return key
 
     def _take(self, name: str, rate: float) -> None:
         now = time.monotonic()

@@ -59,7 +59,17 @@ async def search(
     given: Annotated[tuple[SearchRequest, bytes | None], Depends(asked)], service: Annotated[Serving, Depends(serving)]
 ) -> Response:
     """Find the items nearest to each query among all vectors that queries of their model may search."""
-    wanted, raw = given
+    return Response(to_json(await found(service, *given)), media_type="application/json")
+
+
+async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = None) -> dict[str, Any]:
+    """Return what a search finds, as `SearchResponse` describes it.
+
+    Args:
+        service: Whose gallery is searched.
+        wanted: What for, and how.
+        raw: The queries as little-endian float32, in place of those in the request.
+    """
     if sum(one is not None for one in (wanted.vectors, wanted.texts, raw)) != 1:
         raise ServiceError(422, "Nothing, or several things, to search for.", expected='one of "vectors" and "texts"')
     gallery, limits = service.gallery, service.settings.limits
@@ -80,7 +90,7 @@ async def search(
             continue
         for name, hits in Counter(hit.generation for of_query in document["hits"] for hit in of_query).items():
             metrics.HITS.labels(name).inc(hits)
-        return Response(to_json(document), media_type="application/json")
+        return document
 
 
 def _generation(gallery: Gallery, model: str | None, *, texts: bool) -> Generation:
@@ -131,24 +141,29 @@ def get_items(
     vectors: Annotated[bool, Query(description="Return vectors as well.")] = False,
 ) -> Response:
     """Return items by id."""
+    return Response(to_json(items_of(service, id, vectors=vectors)), media_type="application/json")
+
+
+def items_of(service: Serving, ids: list[str], *, vectors: bool = False) -> dict[str, Any]:
+    """Return items by id, as `ItemsResponse` describes them."""
     gallery = service.gallery
-    service.refuse_many("ids", len(id), service.settings.limits.batch)
+    service.refuse_many("ids", len(ids), service.settings.limits.batch)
     pointer, state = gallery.now()
-    found = gallery.store.fetch(id)
-    points: dict[str, dict[str, list[float]]] = {name: {} for name in found.ids}
+    stored = gallery.store.fetch(ids)
+    points: dict[str, dict[str, list[float]]] = {name: {} for name in stored.ids}
     for generation in state.generations if vectors else ():
-        ids, forms = gallery.store.vectors(generation.name, found.ids)
-        for name, point in zip(ids, generation.geometry.from_index_form(forms).tolist(), strict=True):
+        held, forms = gallery.store.vectors(generation.name, stored.ids)
+        for name, point in zip(held, generation.geometry.from_index_form(forms).tolist(), strict=True):
             points[name][generation.name] = point
     items = [
-        {"id": name, "version": int(version), "generations": sorted(held), "metadata": metadata,
+        {"id": name, "version": int(version), "generations": sorted(made), "metadata": metadata,
          **({"vectors": points[name]} if vectors else {})}
-        for name, version, held, metadata in zip(
-            found.ids, found.versions, found.generations, found.metadata, strict=True
+        for name, version, made, metadata in zip(
+            stored.ids, stored.versions, stored.generations, stored.metadata, strict=True
         )
     ]  # fmt: skip
-    known = set(found.ids)
-    return Response(to_json({
+    known = set(stored.ids)
+    return {
         "epoch": state.epoch, "commit": pointer.sequence, "items": items,
-        "unknown": [name for name in dict.fromkeys(id) if name not in known],
-    }), media_type="application/json")  # fmt: skip
+        "unknown": [name for name in dict.fromkeys(ids) if name not in known],
+    }  # fmt: skip

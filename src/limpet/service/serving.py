@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from limpet.errors import ServiceError
 from limpet.galleries import Gallery
 from limpet.service.encoders import Encoders
-from limpet.service.keys import RIGHTS, AccessControl, AccessRight
+from limpet.service.keys import RIGHTS, AccessControl, AccessRight, digest_of
 from limpet.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ async def who_asks(
     scopes: SecurityScopes,
     given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> str:
-    """Return the name of who asks; see `Gate.enter`."""
+    """Return the name of who asks; see `AccessControl.enter`."""
     service: Serving = request.app.state.serving
     right = next(one for one in RIGHTS if one in scopes.scopes)
-    return service.gate.enter(None if given is None else given.credentials, right)
+    return service.gate.enter(digest_of(given.credentials) if given and given.credentials else None, right).name
 
 
 def allowed(right: AccessRight) -> Any:

@@ -16,6 +16,7 @@ from limpet.service.documents import GalleryResponse
 from limpet.service.jobs import Job, JobStep, StepOptions, epoch_of
 from limpet.service.serving import Serving, allowed, serving
 from limpet.service.writes import RequestKey
+from limpet.upgrade.status import UpgradeStatus
 
 router = APIRouter(prefix="/v1")
 _READ = [allowed("read")]
@@ -41,11 +42,15 @@ def gallery_state(service: Provided) -> dict[str, Any]:
 @router.get("/upgrade", tags=["upgrade"], dependencies=_READ)
 def status(service: Provided, response: Response) -> dict[str, Any]:
     """Return where the upgrade stands, and what comes next; the header ETag has the epoch."""
-    url = service.settings.url
-    with open_upgrade(url) as it:
-        epoch = epoch_of(it)
-        response.headers["ETag"] = f'"{epoch}"'
-        return {"epoch": epoch, **it.status().to_dict(url)}
+    epoch, found = standing(service)
+    response.headers["ETag"] = f'"{epoch}"'
+    return {"epoch": epoch, **found.to_dict(service.settings.url)}
+
+
+def standing(service: Serving) -> tuple[str, UpgradeStatus]:
+    """Return the epoch of the upgrade, and where it stands."""
+    with open_upgrade(service.settings.url) as it:
+        return epoch_of(it), it.status()
 
 
 @router.get("/upgrade/journal", tags=["upgrade"], dependencies=_READ)
