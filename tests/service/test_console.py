@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -10,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
 from limpet.data.text_set import TextSet
 from limpet.embeddings import StringArray
 from limpet.galleries import Gallery
 from limpet.service.console import HEADERS
-from limpet.upgrade.vector_sources import TextItems
+from limpet.upgrade.vector_sources import ImageItems, TextItems
 from service.services import Served, served
 from service.test_keys import line
 
@@ -131,3 +136,15 @@ def test_a_key_signs_in_and_its_right_counts(url: str, tmp_path: Path) -> None:
         keys.write_text(line("app", "read", "r3ad"))
         client.cookies.set("limpet", "forged", path="/console")
         assert client.get("/console/").status_code == 303
+
+
+def test_pictures_of_items_are_shown_beside_hits(url: str) -> None:
+    pixels = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5)
+    images = ImageSet(ArrayImages(pixels), np.zeros(2, np.int64), ("a",), StringArray.of(["0", "1"]))
+    with served(url, images=partial(ImageItems, images)) as client:
+        client.until_it_writes()
+        page = client.get("/console/compare?item=1").text
+        assert 'src="/console/picture?item=1" alt="1"' in page
+        shown = Image.open(io.BytesIO(client.get("/console/picture?item=1").content))
+        assert (np.moveaxis(np.asarray(shown), -1, 0) == pixels[1]).all()
+        assert client.get("/console/picture?item=39").status_code == 404

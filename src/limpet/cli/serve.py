@@ -21,6 +21,9 @@ from limpet.cli.upgrade.live import LiveUrl
 from limpet.errors import refuse, without_secrets
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from limpet.training.text_models import TextModel
     from limpet.upgrade.vector_sources import ItemSource
 
@@ -76,10 +79,12 @@ class Embedders(Opening):
         model: Text models that embed queries and items: st:FOLDER_OR_NAME, package:NAME, openai:MODEL@URL, or
             release:FOLDER. During an upgrade, give the old and the new one.
         texts: Gallery only: texts of the items, for a backfill: by name, a file, or the URL of a table or collection.
+        data: Gallery only: images of the items, which the console shows: by name or folder.
     """
 
     model: list[Model] = field(default_factory=list)
     texts: str | None = None
+    data: str | None = None
 
 
 def serve(
@@ -111,7 +116,8 @@ def serve(
     from limpet.service.settings import RequestLimits, ServiceSettings
 
     attached = is_attached(url)
-    refuse(attached and embedders.texts is not None, f"--texts with {url.owner}.", "its own texts")
+    for option, value in (("--texts", embedders.texts), ("--data", embedders.data)):
+        refuse(attached and value is not None, f"{option} with {url.owner}.", "its own items")
     refuse(attached and readers > 0, f"--readers with {url.owner}.", "none: the service answers no searches of it")
     with url.told(), suppress(NotStartedError), open_upgrade(url):
         pass  # what is wrong is said now, and not by every process
@@ -122,6 +128,7 @@ def serve(
             str(url), Path(folder),
             models=tuple((str(name), partial(_model, embedders, name)) for name in embedders.model),
             texts=None if embedders.texts is None else partial(_texts, sets, embedders.texts),
+            images=None if embedders.data is None else partial(_images, sets, embedders.data),
             host=listening.host, port=listening.port, health_port=listening.health_port, readers=readers,
             keys=listening.keys or os.environ.get("LIMPET_KEYS"), certificate=listening.certificate,
             certificate_key=listening.certificate_key,
@@ -153,3 +160,11 @@ def _texts(sets: DataSets, texts: str) -> ItemSource[list[str]]:
 
     address = Place(texts).address
     return TextItems.of(sets.texts(texts, on_empty="skip")) if address is None else SourceTexts(open_source(address))
+
+
+def _images(sets: DataSets, data: str) -> ItemSource[NDArray[np.uint8]]:
+    """Open the images of items, in a process of the service."""
+    from limpet.upgrade.vector_sources import ImageItems
+
+    console.quiet = True
+    return ImageItems.of(sets.images(data))

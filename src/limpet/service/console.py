@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import io
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
+import numpy as np
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -109,7 +112,7 @@ def console(settings: ServiceSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=_FILES / "service" / "static"))
     for kind in (LimpetError, ValidationError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _failed)
-    texts = cache(lambda: settings.texts and settings.texts())
+    texts, images = (cache(lambda opened=one: opened and opened()) for one in (settings.texts, settings.images))
 
     @app.get("/style.css")
     def style() -> Response:
@@ -175,9 +178,16 @@ def console(settings: ServiceSettings) -> FastAPI:
         ids = {hit.id: hit for answer in answers for [hits] in [answer.get("hits") or [[]]] for hit in hits}
         return visit.page(
             "compare.html", "Compare", q=q, item=item, k=k, pair=pair, answers=answers,
-            generations=() if service.watches else service.gallery.state.generations,
+            generations=() if service.watches else service.gallery.state.generations, pictures=settings.images,
             texts=await run_in_threadpool(_texts, texts, [item, *ids]), **_choices(service),
         )  # fmt: skip
+
+    @app.get("/picture")
+    def picture(visit: Reader, item: str) -> Response:
+        known, pixels = images().read([item]) if settings.images else ([], None)
+        if not known:
+            raise ServiceError(404, f"No image of the item '{item}' is known.")
+        return Response(_png(pixels[0]), media_type="image/png")
 
     @app.get("/doctor")
     def doctor(visit: Reader) -> Response:
@@ -359,6 +369,15 @@ async def _answered(service: Serving, generation: Generation, q: str, item: str,
         return await reads.found(service, SearchRequest(model=generation.name, k=k, **asked))
     except LimpetError as error:
         return {"problem": problems.problem_of(error)}
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an image, (channels, height, width), as a file; one of a single channel in grey."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)).save(content, "PNG")
+    return content.getvalue()
 
 
 def _texts(opened: Callable[[], ItemSource[list[str]] | None], ids: Sequence[str]) -> dict[str, str]:

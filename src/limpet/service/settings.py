@@ -14,6 +14,9 @@ from limpet.service.keys import AccessControl
 from limpet.support.ranges import Positive, PositiveInt, checked
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from limpet.training.text_models import TextModel
     from limpet.upgrade.vector_sources import ItemSource
 
@@ -49,6 +52,7 @@ class ServiceSettings:
         models: Open the text models that embed queries and items, by name; each is called with the fingerprints of
             the gallery's models.
         texts: Opens the texts of a gallery's items, for a backfill.
+        images: Opens the images of a gallery's items, (n, channels, height, width), which the console shows.
         host: Address to listen at.
         port: Of the API; 0 for any that is free.
         health_port: Of health and metrics; None for neither.
@@ -64,6 +68,7 @@ class ServiceSettings:
     folder: Path
     models: tuple[tuple[str, Callable[[Sequence[str]], TextModel]], ...] = ()
     texts: Callable[[], ItemSource[list[str]]] | None = None
+    images: Callable[[], ItemSource[NDArray[np.uint8]]] | None = None
     host: str = "127.0.0.1"
     port: int = 8520
     health_port: int | None = None
