@@ -7,10 +7,15 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist constraints licences sbom clean
+.PHONY: demo serve test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist constraints licences sbom clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
+
+# The console on the gallery of the demo, until Ctrl-C; `make demo` makes the gallery.
+serve: $(INSTALLED)
+	test -d runs/demo/gallery || $(RUN)/limpet demo
+	$(RUN)/limpet serve runs/demo/gallery --data glyphs $(ARGS)
 
 test: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -101,7 +106,7 @@ $(RUN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report,demo]'
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report,serve,demo]'
 	touch $@
 
 $(DEVELOPED): pyproject.toml bench/pyproject.toml constraints.txt | $(RUN)/python

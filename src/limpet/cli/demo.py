@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from limpet.cli.evidence import Pictures, write_evidence
 from limpet.cli.options import DataSets
 from limpet.cli.settings import Settings, Typed
 from limpet.embeddings.sides import QueriesAndGallery
-from limpet.support.extras import require
+from limpet.support.extras import installed, require
 
 if TYPE_CHECKING:
     from limpet.data.retrieval_data import RetrievalData
@@ -49,7 +50,7 @@ def demo(
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
     that their queries search the old model's gallery. All are measured on 200 characters that none has seen. At last a
-    live gallery is carried from the old model to a compatible one, and back.
+    live gallery is carried from the old model to a compatible one, and back, and asked over HTTP.
 
     Args:
         out: Folder for releases, embeddings, results.json, report.html and the gallery; models and embeddings that are
@@ -176,11 +177,13 @@ class Carried:
         before: The old model's queries before the swap.
         steps: The new model's queries after it, by the share of the items that had a new vector.
         same_after_rollback: Whether the old model's queries found the very hits of before once it was rolled back.
+        same_over_http: Whether the new model's queries find the same hits over HTTP; None without the extra `serve`.
     """
 
     before: Served
     steps: Mapping[float, Served]
     same_after_rollback: bool
+    same_over_http: bool | None
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values for JSON."""
@@ -189,7 +192,8 @@ class Carried:
             return {"map": found.map_at_k, "recall": found.recall_at_1}
 
         steps = [{"share": share, **scores(found)} for share, found in self.steps.items()]
-        return {"before": scores(self.before), "steps": steps, "same_after_rollback": self.same_after_rollback}
+        same = {"same_after_rollback": self.same_after_rollback, "same_over_http": self.same_over_http}
+        return {"before": scores(self.before), "steps": steps, **same}
 
     def tell(self) -> None:
         """Print it."""
@@ -199,6 +203,9 @@ class Carried:
             console.print(f"  {name:<22} {found.map_at_k:.3f}  {'█' * round(BAR * found.map_at_k)}")
         back = "the very hits of before" if self.same_after_rollback else "other hits than before: this is a bug"
         console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")
+        if self.same_over_http is not None:
+            same = "the same hits" if self.same_over_http else "other hits: this is a bug"
+            console.print(f"Served for a moment: over HTTP new queries find {same}. `limpet serve` shows the console.")
 
 
 def live_gallery(old: QueriesAndGallery, new: QueriesAndGallery, out: Path, name: str, seed: int) -> Carried:
@@ -232,11 +239,29 @@ def live_gallery(old: QueriesAndGallery, new: QueriesAndGallery, out: Path, name
                 if tenth:
                     part = -(-len(gallery) // TENTHS)
                     progress(gallery.backfill(source, order="random", seed=seed, budget=part, batch=512).written)
-                _, steps[tenth / TENTHS] = _asked(gallery, asked_new)
+                found, steps[tenth / TENTHS] = _asked(gallery, asked_new)
         gallery.rollback()
         after = _asked(gallery, asked_old)
         gallery.swap()
-    return Carried(before[1], steps, before[0] == after[0])
+    same = _over_http(folder, asked_new) == found if installed("serve") else None
+    return Carried(before[1], steps, before[0] == after[0], same)
+
+
+def _over_http(gallery: Path, queries: EmbeddingSet) -> list[list[Hit]]:
+    """Serve a gallery for a moment, and return what queries find over HTTP."""
+    from limpet.service.client import Client
+    from limpet.service.processes import ServiceProcesses
+    from limpet.service.settings import ServiceSettings
+
+    with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
+        service = ServiceProcesses(ServiceSettings(str(gallery), Path(folder), port=0))
+        try:
+            service.init_processes()
+            with Client(f"http://127.0.0.1:{service.settings.port}") as client:
+                return client.search(queries, k=HITS).hits
+        finally:
+            service.terminate_all()
+            service.join_all()
 
 
 def _asked(gallery: Gallery, queries: EmbeddingSet) -> tuple[list[list[Hit]], Served]:
