@@ -125,7 +125,7 @@ def test_a_table_with_another_name(shop: Shop, how: dict[str, Any]) -> None:
         check(shop, "new", "shop.wares")
         assert it.status().place == "shop.wares.emb"
         assert "'shop.wares'" in next(iter(it.status().application.queries.values()))
-        with pytest.raises(GalleryError, match=r"no upgrades that .* may mean; started: shop.wares.emb"):
+        with pytest.raises(GalleryError, match=r"no upgrades of .* in progress; the database has: shop.wares.emb"):
             open_attachment(shop.url)  # another table has that name
         with open_attachment(shop.at("shop.wares")) as again:
             again.rollback()

@@ -111,6 +111,7 @@ def test_without_a_model_or_texts_it_says_what_was_not_looked_at(tmp_path: Path)
     pq.write_table(pq.read_table(tmp_path / "t.parquet").drop_columns(["text"]), tmp_path / "t.parquet")
     found = examine(open_source(url))
     assert found.healthy and [one.kind for one in found.findings] == ["kind", "not compared"]
+    assert f"vectors of {DIM} numbers in" in found.findings[0].says
 
 
 def test_a_model_of_another_width_is_refused(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_plan_of_more_items_multiplies_what_was_measured(
 
 def test_a_plan_of_more_items_needs_items_that_lack_a_vector(started: Gallery, embed: Embed) -> None:
     started.backfill(Clocked(embed))
-    with pytest.raises(ConfigError, match="none does"):
+    with pytest.raises(ConfigError, match="every item here has a new vector"):
         plan(started, Clocked(embed), items=1_000)
 
 

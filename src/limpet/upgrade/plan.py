@@ -105,7 +105,7 @@ class BackfillPlan:
         >>> known.items, known.rows, known.bytes_written, known.bytes_until_finish, known.like
         (10000, 10000, 40000, 30000, 100)
         """
-        refuse(not self.rows, f"A plan of {items:,} items like those that lack a new vector: none does.",
+        refuse(not self.rows, f"There is nothing to measure for {items:,} items: every item here has a new vector.",
                "an upgrade that is not backfilled, or a source of another model")  # fmt: skip
         return replace(
             self, items=items, rows=items, bytes_written=self.bytes_written * items // self.rows,

@@ -148,7 +148,7 @@ class UpgradeStatus(Reported):
         if self.application is None:
             return f"Queries and new items are those of {serving}."
         asked = f"Queries are to be of {serving}" if self.application.holding else f"{serving} serves"
-        return f"{asked}, and the application writes with {writes} unless a session says otherwise."
+        return f"{asked}, and the application writes with {writes}."
 
     def _filled(self, side: ModelSide) -> str:
         done = self.items - self.lacking[side]

@@ -181,11 +181,11 @@ def open_attachment(url: str) -> PostgresAttachment:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
             listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
             raise (GalleryError if entries else NotStartedError)(
-                f"The database has {len(entries) or 'no'} upgrades that '{address.url}' may mean"
-                f"{f'; started: {listed}' if listed else ''}.",
+                f"There are {len(entries) or 'no'} upgrades of '{address.url}' in progress"
+                f"{f'; the database has: {listed}' if listed else ''}.",
                 expected="one",
                 to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; `limpet upgrade start --help` shows how to "
-                "start one.",
+                "start one, and `limpet upgrade log` lists those that ended.",
                 intact="Nothing was changed.",
             )
         it = PostgresAttachment(address, database, entries[0].id)
@@ -425,10 +425,10 @@ class PostgresAttachment(Attachment):
             return
         if entry.record.old.dim != entry.record.new.dim and state.writes != side:
             raise UpgradeStateError(
-                f"Cannot {kind}: the application writes vectors of {entry.record.old.dim} and "
-                f"{entry.record.new.dim} numbers into one column.",
+                f"Cannot {kind}: the old model makes vectors of {entry.record.old.dim} numbers and the new one of "
+                f"{entry.record.new.dim}, so from that moment the column takes only those of the {side} model.",
                 expected=f"an application that writes with {entry.state.fingerprint(side)} from that moment on",
-                to_do=f"repeat it with --writes {side}, in the moment the application changes.",
+                to_do=f"change the application, and repeat the command with --writes {side} at the same time.",
             )
         if source is not None:
             check_made(source, entry, side)

@@ -115,8 +115,9 @@ def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> t
     )
     if not found:
         return [], (
-            "The database has no pg_stat_statements: shared_preload_libraries = 'pg_stat_statements' in "
-            "postgresql.conf, restart, CREATE EXTENSION pg_stat_statements."
+            "The database does not have the extension pg_stat_statements. To watch queries, set "
+            "shared_preload_libraries = 'pg_stat_statements' in postgresql.conf, restart the server, and run "
+            "CREATE EXTENSION pg_stat_statements."
         )
     [(schema, all_of_it)] = found
     if not all_of_it:

@@ -85,7 +85,7 @@ def rehearse(
                 class_column=class_column, seed=seed,
                 progress=bar,
             )  # fmt: skip
-        commands = _commands(found, it, url, source, links)
+        commands = _commands(found, it, url, source, links, widens=it.model("old").dim != vectors.space.dim)
     found = found.model_copy(update={"commands": commands, "command": typed})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))
@@ -96,7 +96,13 @@ def rehearse(
 
 
 def _commands(
-    found: Rehearsal, it: GalleryUpgrade | Attachment | Unstarted, url: str, source: NewVectors, links: Links
+    found: Rehearsal,
+    it: GalleryUpgrade | Attachment | Unstarted,
+    url: str,
+    source: NewVectors,
+    links: Links,
+    *,
+    widens: bool,
 ) -> tuple[str, ...]:
     from limpet.reports.rehearsal import wanted_order
 
@@ -108,7 +114,12 @@ def _commands(
     start += [] if links.link is None else ["--link", str(links.link)]
     start += [] if links.score_map is None else ["--score-map", str(links.score_map)]
     fill = [*source.typed(), *([] if order is None else ["--order", order])]
-    words = {"start": start, "backfill": fill}
+    swap = []
+    if found.attached and not found.swaps_first:
+        stored = any(one is not None and one.vectors is not None for one in (source.model, source.over))
+        swap = [] if stored else source.typed()  # what embeds late writes
+    swap += ["--writes", "new"] * (found.attached and (widens or found.swaps_first))
+    words = {"start": start, "backfill": fill, "swap": swap}
     return tuple(
         command(f"upgrade {step}", url, *words.get(step, ())) for step in it.remaining(at_once=found.swaps_first)
     )

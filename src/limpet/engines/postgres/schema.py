@@ -55,7 +55,8 @@ def missing(database: PostgresDatabase) -> GalleryError:
     return GalleryError(
         f"There is no gallery at '{database.address.url}', in the schema '{database.address.schema}'.",
         expected="one that was created",
-        to_do="check database and ?schema=NAME, or create it: `limpet gallery create`.",
+        to_do="check the database and ?schema=NAME, name a table of your own by ?table=NAME, or create a gallery with "
+        "`limpet gallery create`.",
         intact="Nothing was changed.",
     )
 

@@ -72,7 +72,7 @@ def examine(
     chosen = source.address.sample or Sample(sample, seed)
     rows = _read(open_source(replace(source.address, sample=chosen)))
     total = open_source(replace(source.address, sample=None)).rows
-    findings = [_kind(source), *_widths(rows), *_unusable(rows), *_same_vectors(rows), *_blank(rows)]
+    findings = [_kind(source, rows), *_widths(rows), *_unusable(rows), *_same_vectors(rows), *_blank(rows)]
     findings += _metric(source, rows)
     if isinstance(source, SearchedSource):
         tell({"step": "searching"})
@@ -109,12 +109,13 @@ def _read(source: Source) -> _Rows:
     return _Rows(ids, vectors, texts if roles.text is not None else None)
 
 
-def _kind(source: Source) -> Finding:
+def _kind(source: Source, rows: _Rows) -> Finding:
     roles = roles_of(source)
-    parts = {"ids": roles.id, "vectors": roles.vector, "texts": roles.text}
-    named = ", ".join(f"{what} '{name}'" for what, name in parts.items() if name is not None)
-    kind = source.type_name(str(roles.vector))
-    says = f"This is {source.name}, and no gallery: {named}; the vectors are {kind}."
+    widths = sorted({len(one) for one in rows.vectors if one is not None})
+    vectors = f"vectors of {' or '.join(map(str, widths))} numbers" if widths else "no vectors"
+    parts = {"ids": roles.id, vectors: roles.vector, "texts": roles.text}
+    named = ", ".join(f"{what} in '{name}'" for what, name in parts.items() if name is not None)
+    says = f"This is {source.name}: {named}."
     to_do = "`limpet upgrade plan URL --model NEW` estimates an upgrade; `limpet gallery import` copies it."
     return Finding("kind", "note", says, to_do)
 
@@ -287,11 +288,16 @@ def _of_model(rows: _Rows, source: VectorSource) -> list[Finding]:
     findings = [Finding("same model", "note", f"{says}.", count=int(same.sum()))]
     apart = _apart(mine, again)
     for kind, rows_of, what, to_do in (
-        ("another model", ~same & apart, "are of another model", "embed these rows again with the model."),
+        (
+            "another model",
+            ~same & apart,
+            "are near to nothing that the model makes: of another model, or of a text unlike the others",
+            "embed these rows again with the model.",
+        ),
         (
             "stale",
             ~same & ~apart,
-            "are of the model's kind but of another text: the text changed, or a relative of the model made them",
+            "are of the model's kind but of another text: the text changed, or a similar model made them",
             "embed these rows again; update vectors where the application writes texts.",
         ),
     ):
