@@ -170,6 +170,13 @@ def test_the_tutorial_on_galleries(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert 0 < gallery.status().lacking <= 300
 
 
+@pytest.mark.slow
+def test_the_guide_to_large_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = " ".join(follow("docs/guides/large_indexes.md", monkeypatch)[-1].split())
+    assert "10,000,000,000 of 10,000,000,000 items need a new vector" in said and "with 64 machines" in said
+
+
 def shell_follow(page: str, changed: dict[str, str]) -> str:
     """Type all blocks of a page into one shell, those of Python too, and return what was printed."""
     script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # what a failure leaves would keep the output open
@@ -253,7 +260,8 @@ def test_the_tutorial_on_your_own_table(
     port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As printed, but for the port."""
-    follow("docs/tutorials/attach.md", monkeypatch, {"54320": port})
+    said = follow("docs/tutorials/attach.md", monkeypatch, {"54320": port})
+    assert "The index is healthy." in said[1] and "--model st:models/v2 --writes new`" in " ".join(said[2].split())
     before, after = (line for line in capsys.readouterr().out.splitlines() if line.startswith("["))
     assert "tennis racket" in before and "fleece jacket" in after
 
