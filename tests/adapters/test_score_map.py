@@ -60,35 +60,22 @@ def test_scores_outside_are_clipped_and_flagged() -> None:
 def test_either_direction() -> None:
     old, new = [0.1, 0.5, 0.9], [10.0, 20.0, 40.0]
     there, back = ScoreMap.fit(old, new), ScoreMap.fit(old, new, direction="new_to_old")
-    assert there.threshold(0.7) == pytest.approx(30) and back.threshold(30.0) == pytest.approx(0.7)
+    assert there.apply(0.7).values == pytest.approx(30) and back.apply(30.0).values == pytest.approx(0.7)
 
 
-def test_a_threshold_outside_the_fitted_scores_is_refused() -> None:
-    scores = ScoreMap.fit([0.2, 0.8], [0.5, 0.9])
-    assert scores.threshold(0.8) == pytest.approx(0.9)
-    for threshold in (0.19, 0.81):
-        with pytest.raises(DataError, match=r"threshold of 0\.(19|81)(.|\n)*from 0.2 to 0.8"):
-            scores.threshold(threshold)
-
-
-def test_an_exact_relation_has_no_error_and_changes_no_decision() -> None:
+def test_an_exact_relation_has_no_error() -> None:
     old = np.linspace(0, 1, 200)
     new = 3 * old - 1
-    found = ScoreMap.fit(old, new).error_of(old, new, threshold=0.5025)
-    assert found.mean_absolute_error == pytest.approx(0, abs=1e-3) and found.changed_decisions == 0
-    assert found.mapped_threshold == pytest.approx(0.5075) and found.passing_before == found.passing_after == 0.5
+    assert ScoreMap.fit(old, new).error_of(old, new).mean_absolute_error == pytest.approx(0, abs=1e-3)
 
 
-def slow_error(old, new, fold, threshold) -> tuple[float, float, float]:
-    errors, changed, after = [], [], []
+def slow_error(old, new, fold) -> float:
+    errors = []
     for row in range(len(old)):
         others = fold != fold[row]
         scores = ScoreMap.fit(old[others], new[others])
         errors.append(abs(scores.apply(old[row]).values - new[row]))
-        passes = new[row] >= scores.threshold(threshold)
-        changed.append(passes != (old[row] >= threshold))
-        after.append(passes)
-    return float(np.mean(errors)), float(np.mean(changed)), float(np.mean(after))
+    return float(np.mean(errors))
 
 
 def test_the_error_is_that_of_maps_fitted_without_the_pair() -> None:
@@ -96,20 +83,11 @@ def test_the_error_is_that_of_maps_fitted_without_the_pair() -> None:
     old = rng.normal(size=60)
     new = np.tanh(old) + 0.3 * rng.normal(size=60)
     scores = ScoreMap.fit(old, new)
-    found = scores.error_of(old, new, threshold=0.2, seed=3)
+    found = scores.error_of(old, new, seed=3)
     fold = np.random.default_rng(3).permutation(np.arange(60) % 5)
-    error, changed, after = slow_error(old, new, fold, 0.2)
-    assert found.mean_absolute_error == pytest.approx(error) and found.pairs == 60
-    assert found.changed_decisions == pytest.approx(changed) and changed > 0
-    assert found.passing_before == np.mean(old >= 0.2) and found.passing_after == pytest.approx(after)
-    assert found.mapped_threshold == scores.threshold(0.2) and found.threshold == 0.2
+    assert found.mean_absolute_error == pytest.approx(slow_error(old, new, fold)) and found.pairs == 60
     fitted_on_all = np.abs(scores.apply(old).values - new).mean()
     assert found.mean_absolute_error > fitted_on_all, "a map looks better on the pairs it was fitted on"
-
-
-def test_without_a_threshold_only_the_error_is_told() -> None:
-    found = ScoreMap.fit([0, 1, 2], [0, 1, 2]).error_of([0, 1, 2], [0, 1, 2])
-    assert found.threshold is found.changed_decisions is found.mapped_threshold is found.passing_after is None
 
 
 def test_pairs_of_one_query_are_left_out_together() -> None:
@@ -128,7 +106,6 @@ def test_unrelated_scores_map_to_the_mean_and_say_so() -> None:
     old, new = rng.normal(size=(2, 2000))
     scores = ScoreMap.fit(old, new)
     assert np.abs(scores.apply(np.linspace(-1, 1, 5)).values).max() < 0.15
-    assert scores.error_of(old, new, threshold=1.0).changed_decisions == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize(

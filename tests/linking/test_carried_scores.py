@@ -11,7 +11,6 @@ from limpet.errors import DataError
 from limpet.linking.adapt import score_map_of
 from limpet.linking.compare import FittedLink, identity
 from limpet.linking.held_out import hold_out
-from limpet.linking.results import ScoreMapRecord
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +30,8 @@ def test_a_link_that_leaves_scores_as_they_are(same) -> None:
     found = score_map_of(FittedLink(identity, identity), same)
     np.testing.assert_allclose(found.score_map.values, found.score_map.knots, atol=1e-7)
     assert found.error.mean_absolute_error < 1e-4, "but for scores beyond those of the other fifths"
-    assert found.at(0.5).mapped_threshold == pytest.approx(0.5, abs=1e-3)
-    assert found.at(0.5).changed_decisions < 1e-3
+    row = found.thresholds.at(0.5)
+    assert row.new == pytest.approx(0.5, abs=5e-3) and row.precision == pytest.approx(row.precision_before, abs=5e-3)
 
 
 def test_lengths_do_not_count(same) -> None:
@@ -74,13 +73,17 @@ def test_the_error_is_that_of_queries_left_out(through_ridge) -> None:
     found = through_ridge
     again = found.score_map.error_of(found.old_scores, found.new_scores, queries=found.queries)
     assert found.error == again and 0 < again.mean_absolute_error < 0.5
-    at = found.at(0.6)
-    new = found.score_map.threshold(0.6)
-    assert at.mapped_threshold == new and (at.pairs, at.mean_absolute_error) == (again.pairs, again.mean_absolute_error)
-    decided = (found.old_scores >= 0.6) != (found.new_scores >= new)
-    assert at.changed_decisions == pytest.approx(decided.mean(), abs=0.02)
-    with pytest.raises(DataError, match="A threshold of 7"):
-        found.at(7)
+
+
+def test_thresholds_are_of_all_pairs_and_their_labels(labelled, through_ridge) -> None:
+    found, old = through_ridge.thresholds, labelled.old.vectors.astype(np.float64)
+    scores = old @ old.T
+    np.fill_diagonal(scores, -np.inf)  # an item does not ask for itself
+    assert (found.kept, found.queries, found.pairs) == ("precision", len(old), len(old) * (len(old) - 1))
+    row = found.rows[30]
+    passing, right = scores >= row.old, labelled.old.labels[:, None] == labelled.old.labels
+    assert row.passing_before == pytest.approx(passing.sum(axis=1).mean(), rel=1e-3)
+    assert row.precision_before == pytest.approx(right[passing].mean(), abs=1e-3)
 
 
 def test_seeds_decide_the_pairs(labelled) -> None:
@@ -103,16 +106,6 @@ def test_a_few_items_are_all_scored(labelled) -> None:
     found = score_map_of(FittedLink(lambda new: few.old[few.old.ids.find(new.ids)], identity), few)
     items = len(few.old)
     assert found.error.pairs == items * min(items - 1, 20 + min(20, items - 21))
-
-
-def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same) -> None:
-    record = ScoreMapRecord.of(through_ridge.score_map, through_ridge.error)
-    knots = np.stack([through_ridge.score_map.knots, through_ridge.score_map.values], axis=1)
-    assert record.error == through_ridge.error.mean_absolute_error
-    assert f"off by {record.error:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record.text
-    assert record.knots[0] == tuple(knots[0]) and record.knots[-1] == tuple(knots[-1])
-    whole = score_map_of(FittedLink(identity, identity), same)
-    assert len(whole.score_map.knots) > 200 == len(ScoreMapRecord.of(whole.score_map, whole.error).knots)
 
 
 def test_a_saved_map_is_the_same_map(through_ridge, tmp_path) -> None:
@@ -143,7 +136,7 @@ def test_a_damaged_map_is_refused(tmp_path, damage, reason) -> None:
     content = {"format_version": 1, "direction": "old_to_new", "knots": [0.1, 0.5], "values": [0.2, 0.3]}
     path = tmp_path / "score_map.json"
     path.write_text(json.dumps(content))
-    assert load_score_map(path).threshold(0.1) == 0.2
+    assert load_score_map(path).apply(0.1).values == 0.2
     path.write_text(json.dumps(content | damage))
     with pytest.raises(DataError, match=f"(?s)Cannot read the score map .*{reason}.*fit it again"):
         load_score_map(path)

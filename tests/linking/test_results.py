@@ -4,12 +4,14 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from limpet.adapters import SuspectPairs, build_adapter
+from limpet.evaluation.thresholds import Thresholds
 from limpet.linking.compare import Candidate, FittedLink, LearningCurve, Measured, identity, learning_curve, measure
 from limpet.linking.recommend import recommend
-from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
+from limpet.linking.results import AdaptResults, Names
 
 QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
 NAMES = Names(data="things", old="A", new="B")
@@ -41,20 +43,21 @@ def found(labelled, unlabelled, adapter):
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
 def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) -> None:
     curve = learning_curve(adapter("ridge"), labelled, resamples=50)
-    score_map = ScoreMapRecord(error=0.25, text="t", knots=[(0, 1), (0.5, 2)])
+    rng = np.random.default_rng(0)
+    thresholds = Thresholds.of(*rng.normal(size=(2, 30, 40)), resamples=5)
     suspects = SuspectPairs(0.1, 0.05, 0.2, 300)
-    written = found(kind, curve=curve, score_map=score_map, suspects=suspects, pair_sentences=("odd",))[1]
+    written = found(kind, curve=curve, thresholds=thresholds, suspects=suspects, pair_sentences=("odd",))[1]
     again = json.loads(json.dumps(written, allow_nan=False))
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
         "schema_version", "limpet", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
-        "long_texts",
-        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
+        "long_texts", "thresholds",
+        "candidates", "best_adapter", "best_head", "best", "learning_curve", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {
         "share": 0.1, "low": 0.05, "high": 0.2, "tested": 300, "sentence": suspects.sentence(),
     }  # fmt: skip
-    assert written["score_map"] == {"error": 0.25, "text": "t", "knots": [[0.0, 1.0], [0.5, 2.0]]}
+    assert written["thresholds"] == thresholds.to_dict()
     assert written["learning_curve"]["candidate"] == "ridge" and written["learning_curve"]["enough"] == curve.enough
     assert written["learning_curve"]["points"][1] == {
         "pairs": 128, "cross": {"mean": curve.points[1].cross.mean, "interval": list(curve.points[1].cross.interval)},
@@ -78,7 +81,7 @@ def test_what_is_said_of_labelled_data(found, labelled) -> None:
     for system in ("self_old", "self_new"):
         expected = getattr(comparison, system)
         assert written["systems"][system] == {"mean": expected.mean, "interval": list(expected.interval)}
-    assert (written["suspects"], written["learning_curve"], written["score_map"]) == (None, None, None)
+    assert (written["suspects"], written["learning_curve"], written["thresholds"]) == (None, None, None)
 
 
 def test_what_is_said_of_every_candidate(found) -> None:

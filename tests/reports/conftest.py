@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from limpet.adapters import ScoreMap
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.chain import ChainResults, evaluate_chain
 from limpet.evaluation.evaluate import evaluate
@@ -20,6 +19,7 @@ from limpet.evaluation.protocols import ByLabel, Relevance
 from limpet.evaluation.protocols.relevance_lists import RelevancePairs
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults, combine
+from limpet.evaluation.thresholds import Thresholds
 from limpet.evaluation.uncertainty import choose_disk
 from limpet.geometry import Lorentz
 from limpet.linking.results import AdaptResults
@@ -259,7 +259,7 @@ def make_adapt() -> Callable[..., AdaptResults]:
             "best_head": best["head"],
             "best": best[None],
             "learning_curve": best[None] and _pairs_curve(best["adapter"] or best[None], old, new, rng),
-            "score_map": _score_map(rng),
+            "thresholds": _thresholds(rng),
             "recommendation": {
                 "action": "adapt" if best["adapter"] else "re-embed",
                 "candidate": best["adapter"],
@@ -316,15 +316,12 @@ def _pairs_curve(name: str, old: np.ndarray, new: np.ndarray, rng: Any) -> dict[
     return {"candidate": name, "points": points, "enough": 1_024}
 
 
-def _score_map(rng: Any) -> dict[str, Any]:
-    old = np.sort(rng.beta(3, 2, 400))
-    new = 0.15 + 0.7 * old**1.6 + 0.04 * rng.normal(size=400)
-    fitted = ScoreMap.fit(old, new)
-    return {
-        "error": fitted.error_of(old, new).mean_absolute_error,
-        "text": "A threshold on old scores becomes another one on the scores of new queries.",
-        "knots": np.stack([fitted.knots, fitted.values], axis=1).tolist(),
-    }
+def _thresholds(rng: Any) -> dict[str, Any]:
+    relevant = rng.uniform(size=(60, 200)) < 0.1
+    old, new = (
+        centre + step * relevant + 0.1 * rng.normal(size=relevant.shape) for centre, step in ((0.4, 0.2), (0.2, 0.4))
+    )
+    return Thresholds.of(old, new, (relevant, relevant), resamples=50).to_dict()
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.linking.results import AdaptResults, ScoreMapRecord
+from limpet.linking.results import AdaptResults
 from limpet.reports.adapt import (
     adapt_headline,
     adapt_table,
     curve_rows,
     render_adapt_report,
-    threshold_rows,
     write_adapt_report,
 )
+from limpet.reports.thresholds import round_thresholds, threshold_rows, threshold_words
 
 from .changes import changed
 from .pages import Page, assert_follows_the_scheme, assert_self_contained
@@ -55,7 +55,7 @@ def test_the_table_holds_every_row_of_the_document_in_order(adapted: AdaptResult
 def test_every_part_of_the_document_is_told(adapted: AdaptResults, page: str) -> None:
     text = Page(page).text
     told = [*adapted.data.sentences, adapted.suspects.sentence, *adapted.recommendation.sentences]
-    told += [adapt_headline(adapted), adapted.score_map.text]
+    told += [adapt_headline(adapted), threshold_words(adapted.thresholds)]
     told += [value for model in (adapted.models.old, adapted.models.new) for value in (model.name, model.fingerprint)]
     told += [f"{point.cross.mean:.3f}" for point in adapted.learning_curve.points]
     told += ["mini (old, 384 dimensions)", "large (new, 768 dimensions)", "of 150 classes", "5,000 items"]
@@ -65,9 +65,9 @@ def test_every_part_of_the_document_is_told(adapted: AdaptResults, page: str) ->
 
 
 def test_parts_come_in_the_order_of_interest(adapted: AdaptResults, page: str) -> None:
-    assert headings(page) == ["verdict", "candidates", "numbers", "pairs", "curve", "map", "how"]
+    assert headings(page) == ["verdict", "candidates", "numbers", "pairs", "curve", "thresholds", "how"]
     assert page.index('class="headline">Adapt with residual_mlp') < page.index(adapted.recommendation.sentences[0])
-    for title in ("Candidates by mAP", "Learning curve of residual_mlp", "Old scores as new ones"):
+    for title in ("Candidates by mAP", "Learning curve of residual_mlp", "Old thresholds as new ones"):
         assert page.count(f"<title>{title}</title>") == 2, title  # for desks and for phones
 
 
@@ -105,7 +105,7 @@ def test_a_failed_candidate_stands_with_its_whole_reason(adapted: AdaptResults, 
 
 
 def test_what_is_not_known_leaves_no_section(make_adapt: Make) -> None:
-    page = render_adapt_report(make_adapt({"ridge": 0.5}, score_map=None, learning_curve=None, suspects=None))
+    page = render_adapt_report(make_adapt({"ridge": 0.5}, thresholds=None, learning_curve=None, suspects=None))
     assert headings(page) == ["verdict", "candidates", "numbers", "pairs", "how"]
     assert "<dfn>head</dfn>" not in page and page.count('class="chart"') == 2
     curve = {"candidate": "ridge", "points": [], "enough": None}
@@ -148,7 +148,7 @@ def test_untrusted_text_is_escaped(adapted: AdaptResults) -> None:
     attack = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'"
 
     def change(values: dict[str, Any]) -> None:
-        values["title"] = values["data"]["name"] = values["score_map"]["text"] = attack
+        values["title"] = values["data"]["name"] = attack
         values["data"]["sentences"] = values["recommendation"]["sentences"] = [attack]
         values["suspects"]["sentence"] = values["candidates"][7]["failed"] = attack
         values["models"]["old"] |= {"name": attack, "fingerprint": attack}
@@ -209,6 +209,8 @@ def test_rows_of_the_small_tables(adapted: AdaptResults) -> None:
     assert columns == ["pairs", "cross"] and [row[0] for row in found][-2:] == ["2,048", "4,100"]
     first = adapted.learning_curve.points[0].cross
     assert found[0][1] == "{:.3f} [{:.3f}, {:.3f}]".format(first.mean, *first.interval)
-    columns, found = threshold_rows(ScoreMapRecord(error=0, text="", knots=[(-0.2, 0.0), (0.2, 0.5)]))
-    assert columns == ["old score", "new score"]
-    assert found[0] == ["−0.2", "0.000"] and found[-1] == ["0.2", "0.500"]
+    columns, found = threshold_rows(adapted.thresholds)
+    assert columns == ["old threshold", "new threshold", "items that pass", "right before", "right after"]
+    first = round_thresholds(adapted.thresholds)[0]
+    assert found[0][:2] == [f"{first.old:g}", "{:.3f} [{:.3f}, {:.3f}]".format(first.new, *first.interval)]
+    assert found[0][4] == "{:.3f} [{:.3f}, {:.3f}]".format(first.precision, *first.precision_interval)

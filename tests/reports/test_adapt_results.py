@@ -12,9 +12,10 @@ import limpet
 from limpet.errors import ConfigError
 from limpet.evaluation.results import EvaluationResults
 from limpet.linking.compare import Effect
-from limpet.linking.results import AdaptResults, ScoreMapRecord
-from limpet.reports.adapt import adapt_table, failures, thresholds
+from limpet.linking.results import AdaptResults
+from limpet.reports.adapt import adapt_table, failures
 from limpet.reports.formats import plain_text
+from limpet.reports.thresholds import round_thresholds
 
 Keys = tuple[Any, ...]
 Make = Callable[..., AdaptResults]
@@ -55,7 +56,7 @@ def test_results_without_versions_are_complete(adapted: AdaptResults) -> None:
 
 
 def test_what_is_unknown_may_be_none(make_adapt: Make) -> None:
-    assert make_adapt(score_map=None, learning_curve=None, suspects=None).suspects is None
+    assert make_adapt(thresholds=None, learning_curve=None, suspects=None).suspects is None
     nothing = make_adapt({"ridge": "too few pairs", "local": "too few pairs"})
     assert (nothing.best, nothing.best_adapter, nothing.learning_curve) == (None, None, None)
 
@@ -87,7 +88,7 @@ def test_results_of_another_kind_are_refused(adapted: AdaptResults, results: Eva
         ("candidates", 1, "cross", "interval"),
         ("candidates", 1, "unseen", "queries"),
         ("learning_curve", "points", 2, "pairs"),
-        ("score_map", "knots"),
+        ("thresholds", "rows"),
         ("recommendation", "action"),
     ],
 )
@@ -124,8 +125,7 @@ def test_what_a_later_version_adds_is_kept(adapted: AdaptResults, keys: Keys) ->
         (("models", "new", "dim"), 0),
         (("suspects", "share"), -0.1),
         (("learning_curve", "points", 0, "pairs"), 0),
-        (("score_map", "knots"), [[0.0, 0.0]]),
-        (("score_map", "error"), -0.1),
+        (("thresholds", "rows"), [[0.0, 0.0]]),
         (("recommendation", "action"), "wait"),
     ],
 )
@@ -154,8 +154,7 @@ def test_what_is_no_such_value_is_refused_by_name(adapted: AdaptResults, keys: K
         (("learning_curve", "candidate"), "other", r"learning_curve\.candidate is 'other'"),
         (("learning_curve", "points", 1, "pairs"), 64, r"learning_curve\.points is at \[64, 64, 256"),
         (("learning_curve", "enough"), 1_000, r"learning_curve\.enough is 1000.*\nExpected: one of 64, 128"),
-        (("score_map", "knots"), [[0.2, 0.1], [0.2, 0.3]], r"score_map\.knots is \[0\.2, 0\.1\] before"),
-        (("score_map", "knots"), [[0.2, 0.3], [0.4, 0.1]], r"score_map\.knots is \[0\.2, 0\.3\] before"),
+        (("thresholds", "rows", 1, "old"), -9, r"thresholds\.rows is .* before -9"),
     ],
 )
 def test_parts_that_do_not_agree_are_refused(adapted: AdaptResults, keys: Keys, value: Any, told: str) -> None:
@@ -259,23 +258,10 @@ def test_a_column_of_which_nothing_is_known_is_left_out(make_adapt: Make) -> Non
     assert rows[1][2:5] == ["– failed", "–", "–"]
 
 
-def test_thresholds_are_round_and_within_the_range_of_the_map(adapted: AdaptResults) -> None:
-    knots = adapted.score_map.knots
-    found = thresholds(adapted.score_map)
+def test_thresholds_are_round_and_within_the_table(adapted: AdaptResults) -> None:
+    table = adapted.thresholds.rows
+    found = round_thresholds(adapted.thresholds)
     assert 5 <= len(found) <= 12
-    for old, new in found:
-        assert knots[0][0] <= old <= knots[-1][0] and old == round(old, 2)
-        assert new == pytest.approx(np.interp(old, *np.array(knots).T))
-
-
-def test_a_threshold_by_hand() -> None:
-    assert thresholds(ScoreMapRecord(error=0, text="", knots=[(0.4, 0.1), (0.6, 0.3), (1.3, 0.3)]))[:3] == [
-        (pytest.approx(0.4), pytest.approx(0.1)),
-        (pytest.approx(0.5), pytest.approx(0.2)),
-        (pytest.approx(0.6), pytest.approx(0.3)),
-    ]
-
-
-def test_a_round_score_just_outside_the_map_is_no_threshold() -> None:
-    found = thresholds(ScoreMapRecord(error=0, text="", knots=[(0.5 + 1e-11, 0.0), (1.5, 1.0)]))
-    assert found[0] == (pytest.approx(0.6), pytest.approx(0.1)) and found[-1] == (1.5, 1.0)
+    for row in found:
+        assert table[0].old <= row.old <= table[-1].old and row.old == round(row.old, 2)
+        assert row.new == pytest.approx(np.interp(row.old, [one.old for one in table], [one.new for one in table]))

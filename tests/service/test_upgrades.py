@@ -56,6 +56,11 @@ def test_a_whole_upgrade_of_a_gallery(texts_url: str, client: Served) -> None:
     assert (filled["status"], filled["result"]["lacking"], filled["progress"]["done"]) == ("done", 0, 40)
     epochs.append(client.get("/v1/upgrade").headers["etag"])
     assert top(client)["active"] == "g1"
+    table = client.get("/v1/upgrade/thresholds").json()
+    middle = table["rows"][25]
+    [row] = client.get("/v1/upgrade/thresholds", params={"threshold": middle["old"]}).json()["rows"]
+    assert row == middle and table["kept"] == "number" and table["queries"] == 60
+    assert client.get("/v1/upgrade/thresholds", params={"threshold": 7}).json()["type"] == "limpet:DataError"
     assert client.take("swap", headers={"If-Match": epochs[1]})["status"] == "done"
     found = top(client)
     assert found["active"] == "g2" and [hits[0]["id"] for hits in found["hits"]] == ["t7"]

@@ -1,4 +1,4 @@
-"""Scores of one system as the scores of another: what a threshold becomes when the model changes."""
+"""Scores of one system as the scores of another, so that hits of two models can be merged."""
 
 from __future__ import annotations
 
@@ -41,20 +41,10 @@ class ScoreMapError:
     Args:
         pairs: How many there were.
         mean_absolute_error: Mean of |mapped − measured|, in units of the mapped scores.
-        threshold: The threshold asked about, on the source's scores; None without one.
-        mapped_threshold: The same on the target's scores, by the map fitted on all pairs.
-        changed_decisions: Share of the pairs that pass one threshold and not the other.
-        passing_before: Share of the pairs whose source score is at or above the threshold.
-        passing_after: Share of the pairs whose target score is at or above the mapped one.
     """
 
     pairs: int
     mean_absolute_error: float
-    threshold: float | None = None
-    mapped_threshold: float | None = None
-    changed_decisions: float | None = None
-    passing_before: float | None = None
-    passing_after: float | None = None
 
 
 @checked
@@ -64,8 +54,8 @@ class ScoreMap:
 
     Fitted by isotonic regression (pool adjacent violators; Barlow et al., Statistical Inference under Order
     Restrictions, 1972) on the scores of the same pairs of query and item under both systems; linear between its knots.
-    It gives the score to expect. Where the two systems disagree much, expectations lie closer together than scores, and
-    another share of the pairs passes a mapped threshold than did before: `error_of` tells both.
+    It gives the score to expect. Where the two systems disagree much, expectations lie closer together than scores: a
+    threshold that is mapped so does not stay as precise as it was. `Thresholds` measures those.
 
     Args:
         direction: "old_to_new" maps the old system's scores; "new_to_old" the new one's.
@@ -76,8 +66,6 @@ class ScoreMap:
         ConfigError: Knots and values are no such map.
 
     >>> scores = ScoreMap.fit([0.2, 0.4, 0.6], [0.5, 0.7, 0.9])
-    >>> round(scores.threshold(0.5), 3)
-    0.8
     >>> scores.apply([0.3, 1.0])
     MappedScores(values=array([0.6, 0.9]), outside=array([False,  True]))
     """
@@ -125,28 +113,12 @@ class ScoreMap:
         outside = (given < self.knots[0]) | (given > self.knots[-1])
         return MappedScores(np.interp(given, self.knots, self.values), outside)
 
-    def threshold(self, threshold: float) -> float:
-        """Return the threshold on the target's scores that stands for one on the source's.
-
-        Raises:
-            DataError: It lies outside the scores that the map was fitted on, where a guess would let all or none pass.
-        """
-        mapped, outside = self.apply(threshold)
-        if outside:
-            raise DataError(
-                f"A threshold of {threshold:g}.",
-                expected=f"one from {self.knots[0]:g} to {self.knots[-1]:g}, the scores that the map was fitted on",
-                to_do="fit the map on pairs that score around the threshold as well.",
-            )
-        return float(mapped)
-
     @checked
     def error_of(
         self,
         old_scores: ArrayLike,
         new_scores: ArrayLike,
         *,
-        threshold: float | None = None,
         queries: ArrayLike | None = None,
         seed: Seed = 0,
     ) -> ScoreMapError:
@@ -155,27 +127,19 @@ class ScoreMap:
         Args:
             old_scores: The scores that the map was fitted on (P,).
             new_scores: The same pairs' scores under the new system (P,).
-            threshold: A threshold on the source's scores whose decisions are compared; "at or above" passes.
             queries: The query of every pair (P,): pairs of one query are then left out together, because they resemble
                 each other.
             seed: Seed of the fifths.
 
         Raises:
-            DataError: As for `fit` and `threshold`, or fewer than two queries or pairs can be left out in turn.
+            DataError: As for `fit`, or fewer than two queries or pairs can be left out in turn.
         """
         source, target = _sides(old_scores, new_scores, self.direction)
         fold = _folds(len(source), queries, seed)
-        mapped, thresholds = np.empty(len(source)), np.empty(len(source))
+        mapped = np.empty(len(source))
         for held in (fold == part for part in range(int(fold.max()) + 1)):
-            knots, values = _isotonic(source[~held], target[~held])
-            mapped[held] = np.interp(source[held], knots, values)
-            thresholds[held] = np.nan if threshold is None else np.interp(threshold, knots, values)
-        error = float(np.abs(mapped - target).mean())
-        if threshold is None:
-            return ScoreMapError(len(source), error)
-        before, after = source >= threshold, target >= thresholds
-        shares = (float(passing.mean()) for passing in (before != after, before, after))
-        return ScoreMapError(len(source), error, threshold, self.threshold(threshold), *shares)
+            mapped[held] = np.interp(source[held], *_isotonic(source[~held], target[~held]))
+        return ScoreMapError(len(source), float(np.abs(mapped - target).mean()))
 
 
 def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[_Scores, _Scores]:

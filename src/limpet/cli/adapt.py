@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from limpet.cli.choices import options_by_method
 from limpet.cli.console import (
@@ -31,7 +31,6 @@ from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.models.names import OF_TEXTS
-from limpet.reports.formats import percent
 from limpet.support.options import Keywords
 from limpet.support.source_code import Standing, put_beside
 from limpet.training.experiment import HEAD_RECIPE, Experiment, Recipe, recipe_with
@@ -483,7 +482,7 @@ def adapt(
 
     Args:
         out: Folder for results.json, report.html, the recommended adapter or head, and its score map, score_map.json.
-        threshold: Thresholds on the old scores; prints the new threshold for each.
+        threshold: Thresholds on the old scores; prints the new threshold for each, with its interval.
         unseen_share: Share of the classes that your labels do not cover. That many classes are excluded from fitting,
             and measured. Default: a tenth; with --unlabelled, an estimate from the items without a label.
         unseen_pairs: Fit on the other items of these classes without their labels. Always done with --unlabelled.
@@ -543,13 +542,13 @@ def adapt(
         )  # fmt: skip
     for place in others:
         console.print(f"Put beside: {put_beside(place)}.")
-    thresholds = [NewThreshold.of(found, asked) for asked in threshold]
+    thresholds = [_new_threshold(found, asked) for asked in threshold]
     results = _results(pair, found, choice).model_copy(update={"command": typed})
     results.save(out)
     page = page_written(report, lambda: write_adapt_report(results, out))
     settings.write(out)
     saved = _save(out, pair, found, choice, unlabelled, seed)
-    _tell(results, out, page_line(report, page), found.followed, thresholds)
+    _tell(results, out, page_line(report, page), [words for words, _ in thresholds])
     if saved is not None:
         candidate = results.named(results.recommendation.candidate)
         direction = candidate.direction if candidate is not None and candidate.kind == "adapter" else None
@@ -558,8 +557,8 @@ def adapt(
             following.append(pair.next_command(saved / GALLERY_ADAPTER, "old_to_new"))
         console.print("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
     if as_json():
-        told = [asdict(one) for one in thresholds]
-        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
+        told = [one for _, one in thresholds]
+        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "asked_thresholds": told})
     advised = found.recommendation
     decided = found.held_out.answered or advised.action == "check the pairs"
     return exit_code(advised.action in HELPS and not advised.worse, told=decided)
@@ -608,55 +607,27 @@ def _tell_of_fit(event: CandidateProgress) -> None:
     console.print(f"{event['name']}  {ended}", style="dim")
 
 
-@dataclass(frozen=True)
-class NewThreshold:
-    """What becomes of a threshold on old scores.
-
-    Args:
-        old: The threshold.
-        new: Its new value; None where there is none.
-        changed_decisions: Share of the scored pairs that are then decided otherwise.
-        problem: Why there is no new value.
-    """
-
-    old: float
-    new: float | None = None
-    changed_decisions: float | None = None
-    problem: str | None = None
-
-    @classmethod
-    def of(cls, found: Adapted, asked: float) -> NewThreshold:
-        """Carry a threshold over by the map of scores, where there is one and it reaches so far."""
-        if found.score_map is None:
-            return cls(asked, problem="the scores of the two systems bear no relation")
+def _new_threshold(found: Adapted, asked: float) -> tuple[str, dict[str, Any]]:
+    """Return what a threshold becomes, in words and as values; why it becomes nothing, where that is so."""
+    problem = "there are too few queries, or the scores of the two systems bear no relation"
+    if found.thresholds is not None:
         try:
-            error = found.score_map.at(asked)
-        except DataError:
-            low, high = found.score_map.score_map.knots[[0, -1]]
-            outside = f"it lies outside the old scores that were seen, {low:.4g} to {high:.4g}"
-            return cls(asked, problem=outside)
-        return cls(asked, error.mapped_threshold, error.changed_decisions)
-
-    def words(self, followed: str | None) -> str:
-        """Say it; ``followed`` is the candidate whose scores are followed."""
-        if self.new is None:
-            return f"There is no new threshold for {self.old:g}: {self.problem}."
-        return (
-            f"A threshold of {self.old:g} becomes {self.new:.4g} through '{followed}': "
-            f"{percent(self.changed_decisions)} of the scored pairs are then decided otherwise."
-        )
+            new = found.thresholds.at(asked)
+            return new.words, new.to_dict()
+        except DataError as error:
+            problem = f"expected {error.expected}"
+    return f"There is no new threshold for {asked:g}: {problem}.", {"old": asked, "new": None, "problem": problem}
 
 
 def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
-    from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
+    from limpet.linking.results import AdaptResults, Names
 
-    fitted = found.score_map
     return AdaptResults.gather(
         found.held_out, found.comparison, found.recommendation,
         title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
-        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        thresholds=found.thresholds,
         two_stage=found.two_stage, long_texts=long_texts(),
     )  # fmt: skip
 
@@ -681,9 +652,7 @@ def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Seq
         )  # fmt: skip
 
 
-def _tell(
-    results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
-) -> None:
+def _tell(results: AdaptResults, out: Path, page: str, thresholds: Sequence[str]) -> None:
     from limpet.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
 
     columns, rows = adapt_table(results)
@@ -693,6 +662,6 @@ def _tell(
     console.print(f"\n{adapt_headline(results)}", style="bold")
     found = two_stage_finding(results)
     lines = (*results.recommendation.sentences, *([found] if found else []))
-    for line in (*lines, *(one.words(followed) for one in thresholds)):
+    for line in (*lines, *thresholds):
         console.print(line)
     console.print(f"\nresults  {out / 'results.json'}{page}")

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
     from limpet.evaluation.retrieval import NoRelevant, top_k
     from limpet.evaluation.sides import check_sides, class_names_of, relevant_by_label
+    from limpet.evaluation.thresholds import NewThreshold, Thresholds
     from limpet.evaluation.uncertainty import Histogram, histogram, seen_items, uncertainty_of
     from limpet.support.workers import available_cores
 
 __all__ = [
-    "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NoRelevant", "PMetrics",
-    "Ranked", "RowLists", "SelfAndCross", "Variant", "Verdict", "available_cores", "check_sides", "class_names_of",
+    "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NewThreshold", "NoRelevant",
+    "PMetrics", "Ranked", "RowLists", "SelfAndCross", "Thresholds", "Variant", "Verdict", "available_cores", "check_sides", "class_names_of",
     "clearly_worse", "clusters_of", "groups_drawn", "histogram", "mean_of", "metrics_named", "no_rows", "rank",
     "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "sharded", "top_k", "uncertainty_of", "verdict",
 ]  # fmt: skip

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.collection import IndexStatus
-from limpet.engines.sides import ModelSide
+from limpet.engines.sides import SIDES, ModelSide
 from limpet.engines.store import Graph
-from limpet.errors import shown, without_secrets
+from limpet.errors import UpgradeStateError, shown, without_secrets
+from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.next_steps import next_steps
 from limpet.galleries.plan import plan
 from limpet.galleries.state import GalleryState, Link
 from limpet.galleries.status import status
+from limpet.galleries.thresholds import thresholds
 from limpet.geometry import Hypersphere, Space
 from limpet.support.progress import Progress, Told, showing
 from limpet.support.ranges import Seed
@@ -113,6 +115,22 @@ class GalleryUpgrade:
         reported = [link for link in it.gallery.state.links if link.query == made.name and link.how == "report"]
         it.notes = tuple(_vouched(link, link.evidence.get("trained on queries")) for link in reported)
         return it
+
+    def thresholds(self, *, items: int = 2000, class_column: str = "label", seed: int = 0) -> Thresholds:
+        """Say what thresholds on scores become once the new vectors are searched, by items that have both vectors.
+
+        See `limpet.galleries.thresholds.thresholds`.
+
+        Raises:
+            UpgradeStateError: No upgrade is started.
+            DataError: Too few items have vectors of both models.
+        """
+        names, state = _sides(self.gallery.state), self.gallery.state
+        if names["old"] == names["new"]:
+            raise UpgradeStateError("The gallery has one model.", expected="an upgrade that is started",
+                                    to_do="start one: `limpet upgrade start`.")  # fmt: skip
+        old, new = (state.by_name[names[side]] for side in SIDES)
+        return thresholds(self.gallery.store, old, new, items=items, class_column=class_column, seed=seed)
 
     def plan(
         self, source: VectorSource | None = None, *, reports: Sequence[Path] = (), **options: Unpack[PlanOptions]

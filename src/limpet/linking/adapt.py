@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from limpet.embeddings.embedding_set import check_given
 from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.evaluation.intervals import Resampled
+from limpet.evaluation.thresholds import Thresholds
 from limpet.linking.compare import (
     Candidate,
     Comparison,
@@ -190,6 +192,11 @@ class Adapted(Charted):
     score_map: FittedScoreMap | None
     sentences: tuple[str, ...]
     two_stage: TwoStage
+
+    @property
+    def thresholds(self) -> Thresholds | None:
+        """What thresholds on old scores become on those of that candidate."""
+        return None if self.score_map is None else self.score_map.thresholds
 
     @property
     def followed(self) -> str | None:
@@ -515,7 +522,7 @@ class FittedScoreMap:
         old_scores: Scores of the old system (P,).
         new_scores: Scores of the same pairs of query and item through the link (P,).
         queries: Query of every pair (P,).
-        seed: Of the fifths of queries that are left out in turn.
+        thresholds: What thresholds on old scores become, by all pairs of these queries; None with too few of them.
     """
 
     score_map: ScoreMap
@@ -523,24 +530,15 @@ class FittedScoreMap:
     old_scores: NDArray[np.float64]
     new_scores: NDArray[np.float64]
     queries: NDArray[np.int64]
-    seed: int = 0
-
-    def at(self, threshold: float) -> ScoreMapError:
-        """Return what a threshold on the old scores becomes, and which share of the scored pairs it then decides anew.
-
-        Raises:
-            DataError: It lies outside the old scores that were seen.
-        """
-        return self.score_map.error_of(
-            self.old_scores, self.new_scores, threshold=threshold, queries=self.queries, seed=self.seed
-        )
+    thresholds: Thresholds | None = None
 
 
 def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
     """Map the old system's scores to those that new queries get through a link on the old gallery.
 
     Every held-out item, or judged query, at most 1,000, asks for 20 others that the old system finds first and for 20
-    at random; both systems score the same pairs. Whole queries are left out in turn to tell the error.
+    at random; both systems score the same pairs. Whole queries are left out in turn to tell the error. Thresholds are
+    measured on all pairs of these queries.
 
     Returns:
         None where the old scores are all alike, or those through the link do not rise with them.
@@ -553,6 +551,12 @@ def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedSc
         before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
     items = _scored_items(before, rng)
     after = _similarities(link.query(new[rows]), link.gallery(held_out.old))
+    relevant, thresholds = _relevant(rows, held_out), None
+    with suppress(DataError):
+        thresholds = Thresholds.of(
+            before, np.where(np.isnan(before), np.nan, after), None if relevant is None else (relevant, relevant),
+            seed=seed,
+        )  # fmt: skip
     queries = np.repeat(np.arange(len(rows)), items.shape[1])
     old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
     try:
@@ -560,7 +564,19 @@ def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedSc
         error = score_map.error_of(old_scores, new_scores, queries=queries, seed=seed)
     except DataError:
         return None
-    return FittedScoreMap(score_map, error, old_scores, new_scores, queries, seed)
+    return FittedScoreMap(score_map, error, old_scores, new_scores, queries, thresholds)
+
+
+def _relevant(rows: NDArray[np.int64], held_out: HeldOut) -> NDArray[np.bool_] | None:
+    """Return which items answer some of those that ask (Q, N); None where nobody knows."""
+    if held_out.judged is None:
+        labels = held_out.old.labels
+        return None if labels is None else labels[rows][:, None] == labels
+    relevant = np.zeros((len(rows), len(held_out.old)), bool)
+    answers = held_out.judged.relevance.answers(held_out.judged.old, held_out.old).relevant
+    for place, row in enumerate(rows.tolist()):
+        relevant[place, answers[row]] = True
+    return relevant
 
 
 def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:

@@ -6,19 +6,18 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
 from pydantic import Field
 
 from limpet.adapters import SuspectPairs
-from limpet.adapters.score_map import ScoreMap, ScoreMapError
 from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.thresholds import Thresholds
 from limpet.linking.compare import CandidateKind, CandidateScores, Comparison, Directions, Effect, LearningCurve
 from limpet.linking.held_out import HeldOut
 from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
 from limpet.models.long_texts import LongTextsRecord
-from limpet.results import Disagreement, Finite, Part, Results
-from limpet.support.ranges import Count, Fraction, NonNegative, PositiveInt, Share
+from limpet.results import Disagreement, Part, Results
+from limpet.support.ranges import Count, Fraction, PositiveInt, Share
 
 KIND_OF: dict[Action, CandidateKind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
@@ -94,26 +93,6 @@ class Systems(Part):
         return {"self_old": self.self_old, "self_new": self.self_new}
 
 
-class ScoreMapRecord(Part):
-    """What an old score becomes: the error in words and as a number, and old and new scores along the way."""
-
-    error: NonNegative
-    text: str
-    knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
-
-    @classmethod
-    def of(cls, score_map: ScoreMap, error: ScoreMapError) -> Self:
-        """Return a map for people: its error, in words and as a number, and at most 200 of its knots."""
-        knots = np.stack([score_map.knots, score_map.values], axis=1)
-        shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
-        return cls(
-            error=error.mean_absolute_error,
-            text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
-            f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
-            knots=knots[shown].tolist(),
-        )
-
-
 class Names(NamedTuple):
     """What people call the data and the two models."""
 
@@ -136,7 +115,7 @@ class AdaptResults(Results):
         best_head: Name of the best one; None without any.
         best: The better of both.
         learning_curve: How many pairs are needed; None where that was not asked.
-        score_map: What an old score becomes; None where that is not known.
+        thresholds: What thresholds on old scores become; None where that is not known.
         recommendation: What to do.
         two_stage: What two-stage search finds, without any fit; None where that was not asked.
         long_texts: Texts that a model did not read whole, by model.
@@ -158,7 +137,7 @@ class AdaptResults(Results):
     best_head: str | None
     best: str | None
     learning_curve: LearningCurve | None
-    score_map: ScoreMapRecord | None
+    thresholds: Thresholds | None
     recommendation: Recommendation
     two_stage: TwoStage | None = None
     long_texts: tuple[LongTextsRecord, ...] = ()
@@ -176,7 +155,7 @@ class AdaptResults(Results):
         pair_sentences: Sequence[str] = (),
         suspects: SuspectPairs | None = None,
         curve: LearningCurve | None = None,
-        score_map: ScoreMapRecord | None = None,
+        thresholds: Thresholds | None = None,
         two_stage: TwoStage | None = None,
         long_texts: Sequence[LongTextsRecord] = (),
     ) -> Self:
@@ -201,7 +180,7 @@ class AdaptResults(Results):
             best_head=head and head.name,
             best=best and best.name,
             learning_curve=curve if curve and curve.points else None,
-            score_map=score_map,
+            thresholds=thresholds,
             recommendation=recommendation,
             two_stage=two_stage,
             long_texts=tuple(long_texts),
@@ -241,11 +220,8 @@ class AdaptResults(Results):
         yield from self._wrong_names()
         if self.learning_curve:
             yield from self._wrong_curve(self.learning_curve)
-        if self.score_map:
-            for before, after in pairwise(map(list, self.score_map.knots)):
-                if before[0] >= after[0] or before[1] > after[1]:
-                    rising = "old scores that rise, and new ones that do not fall"
-                    yield "score_map.knots", f"{before} before {after}", rising
+        if self.thresholds:
+            yield from self.thresholds.disagreements("thresholds")
 
     def _wrong_candidates(self) -> Iterator[Disagreement]:
         names = [candidate.name for candidate in self.candidates]

@@ -13,14 +13,22 @@ from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, drawn_both, page_template, write_page
 from limpet.reports.plots.style import KINDS
 from limpet.reports.plots.swatches import kind_swatch
-from limpet.reports.readings import REFERENCES, thresholds
-from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first_hits, with_interval
+from limpet.reports.readings import REFERENCES
+from limpet.reports.thresholds import threshold_rows, threshold_words
+from limpet.reports.words import (
+    OLD,
+    REEMBEDDED,
+    Finding,
+    first_hit_cell,
+    first_hits,
+    with_interval,
+)
 from limpet.support.wording import listed, metric_name, model_name
 
 if TYPE_CHECKING:
     from limpet.linking.adapt import Adapted
     from limpet.linking.compare import CandidateScores, Effect, LearningCurve
-    from limpet.linking.results import AdaptResults, ScoreMapRecord
+    from limpet.linking.results import AdaptResults
 
 AGREEMENT_NOTE = (
     "Provisional: without labels or judged queries, nobody can say which results are right. Every number here is "
@@ -235,7 +243,8 @@ def render_adapt_report(results: AdaptResults) -> str:
         candidates={one.name: one for one in results.by_score()},
         recommended=advised and advised.name,
         curve_rows=curve_rows(curve) if curve else None,
-        threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
+        threshold_rows=threshold_rows(results.thresholds) if results.thresholds else None,
+        threshold_words=threshold_words,
         two_stage_finding=two_stage_finding(results),
         two_stage_rows=two_stage_rows(results),
     )
@@ -262,14 +271,14 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
 
 def _charts(results: AdaptResults) -> dict[str, Drawing]:
     from limpet.reports.plots.forest import candidate_dots
-    from limpet.reports.plots.lines import learning_curve, score_map_plot
+    from limpet.reports.plots.lines import learning_curve, threshold_plot
 
     charts = {"dots": drawn_both(candidate_dots, results)}
-    curve, score_map = results.learning_curve, results.score_map
+    curve, thresholds = results.learning_curve, results.thresholds
     if curve is not None and curve.points:
         charts["curve"] = drawn_both(learning_curve, results, curve)
-    if score_map is not None:
-        charts["map"] = drawn_both(score_map_plot, score_map)
+    if thresholds is not None:
+        charts["thresholds"] = drawn_both(threshold_plot, thresholds)
     return charts
 
 
@@ -279,18 +288,11 @@ def curve_rows(curve: LearningCurve) -> Table:
     return ["pairs", "cross"], rows
 
 
-def threshold_rows(score_map: ScoreMapRecord) -> Table:
-    """Return columns and rows of round old scores and the new ones that stand for them."""
-    return ["old score", "new score"], [
-        [f"{old:g}".replace("-", "−"), score(new)] for old, new in thresholds(score_map)
-    ]
-
-
 def results_of(adapted: Adapted) -> AdaptResults:
     """Return what was found between two models as results, whose names are those of their fingerprints."""
-    from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
+    from limpet.linking.results import AdaptResults, Names
 
-    fitted, directions = adapted.score_map, {one.direction for one in adapted.comparison.candidates if one.direction}
+    directions = {one.direction for one in adapted.comparison.candidates if one.direction}
     old, new = (model_name(side.fingerprint) for side in (adapted.held_out.old, adapted.held_out.new))
     return AdaptResults.gather(
         adapted.held_out,
@@ -302,7 +304,7 @@ def results_of(adapted: Adapted) -> AdaptResults:
         pair_sentences=adapted.sentences,
         suspects=adapted.suspects,
         curve=adapted.curve,
-        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        thresholds=adapted.thresholds,
         two_stage=adapted.two_stage,
     )
 
@@ -351,12 +353,12 @@ def adapt_finding(results: AdaptResults) -> Finding:
 
 def adapt_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
-    curve, score_map = results.learning_curve, results.score_map
+    curve = results.learning_curve
     tables = {"Candidates": adapt_table(results)}
     if (two_stage := two_stage_rows(results)) is not None:
         tables["Two-stage search"] = two_stage
     if curve:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
-    if score_map:
-        tables["Thresholds"] = threshold_rows(score_map)
+    if results.thresholds:
+        tables["Thresholds"] = threshold_rows(results.thresholds)
     return markdown_of(results.title, [adapt_finding(results)], tables, failures(results))

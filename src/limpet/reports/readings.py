@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from limpet.adapters import ScoreMap
 from limpet.evaluation.agreement import Agreement, MeanAgreement
 from limpet.reports.formats import percent, percent_of, score, signed
-from limpet.reports.plots.style import inner_ticks
 from limpet.reports.words import OLD, REEMBEDDED, measured
 
 if TYPE_CHECKING:
@@ -19,7 +15,6 @@ if TYPE_CHECKING:
     from limpet.evaluation.uncertainty import DiskClass, Histogram
     from limpet.evaluation.upgrade import UpgradeCurves
     from limpet.galleries.rehearsal.results import FirstHitChanges
-    from limpet.linking.results import ScoreMapRecord
 
 __all__ = ["GROUPS", "shares"]
 
@@ -191,24 +186,9 @@ def trade_off_points(evaluations: Mapping[str, Evaluation]) -> dict[str, Range]:
     return points
 
 
-# --- score maps and uncertainty --------------------------------------------------------------------------------------
+# --- uncertainty ---------------------------------------------------------------------------------------------------
 
-_THRESHOLDS = 10  # about how many are read off a map
 GROUPS = {"seen": "classes the old model has seen", "unseen": "classes it has not seen", "all": "all items"}
-
-
-def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
-    """Return round old scores within the range of a map, each with the new score that stands for it.
-
-    >>> from limpet.linking.results import ScoreMapRecord
-    >>> found = ScoreMapRecord(error=0.1, text="", knots=[(0.55, 0.2), (0.65, 0.3), (0.75, 0.4)])
-    >>> [f"{old:g} {new:.2f}" for old, new in thresholds(found)][1:4]
-    ['0.58 0.23', '0.6 0.25', '0.62 0.27']
-    """
-    old, new = np.array(score_map.knots, np.float64).T
-    found = ScoreMap("old_to_new", old, new)
-    round_scores = inner_ticks(float(old[0]), float(old[-1]), _THRESHOLDS)
-    return [(at, found.threshold(at)) for at in round_scores if old[0] <= at <= old[-1]]
 
 
 def uncertainties(evaluations: Mapping[str, Evaluation]) -> dict[str, Histogram]:

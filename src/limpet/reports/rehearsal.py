@@ -11,6 +11,7 @@ from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, drawn_both, page_template, write_page
 from limpet.reports.plots.swatches import change_swatch, order_swatch
 from limpet.reports.readings import CHANGES, changes_of, stage
+from limpet.reports.thresholds import threshold_rows, threshold_words
 from limpet.reports.words import Finding, first_hits
 from limpet.support.wording import duration, metric_name
 
@@ -312,6 +313,9 @@ def render_rehearsal_report(results: Rehearsal) -> str:
         timing_rows=timing_rows(results),
         latency_rows=latency_rows(results),
         two_stage_rows=two_stage_rows(results),
+        threshold_tables=[
+            (step, threshold_words(found), threshold_rows(found)) for step, found in results.thresholds.items()
+        ],
         rollback_rows=rollback_rows(results),
         stage=stage,
         link=LINKS[results.linked],
@@ -401,5 +405,6 @@ def rehearsal_markdown(results: Rehearsal) -> str:
     tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
     if (two_stage := two_stage_rows(results)) is not None:
         tables["Two-stage search"] = two_stage
+    tables |= {f"New thresholds after the {step}": threshold_rows(found) for step, found in results.thresholds.items()}
     title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
     return markdown_of(title, [_finding(results)], tables)

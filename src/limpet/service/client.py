@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from limpet import errors
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, LimpetError, ServiceError, count_of
+from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.router import Hit, Reply
 from limpet.service.documents import FLOAT32, encoded, without_nothing
 
@@ -144,6 +145,12 @@ class _Calls:
         """Return where the upgrade stands, and what comes next."""
         found: dict[str, Any] = yield from self._ask("GET", "/v1/upgrade")
         return found
+
+    @_Method
+    def thresholds(self, *asked: float) -> _Steps[Thresholds]:
+        """Return what thresholds on scores of the old model become on those of the new one; a table without any."""
+        found = yield from self._ask("GET", "/v1/upgrade/thresholds", params={"threshold": list(asked)})
+        return Thresholds.model_validate(found)
 
     @_Method
     def take_step(

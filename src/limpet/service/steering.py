@@ -12,6 +12,8 @@ from fastapi.sse import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
 from limpet.attached.opening import open_upgrade, upgrade_journal
+from limpet.evaluation.thresholds import Thresholds
+from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.service.documents import GalleryResponse
 from limpet.service.jobs import Job, JobStep, StepOptions, epoch_of
 from limpet.service.serving import Serving, allowed, serving
@@ -51,6 +53,21 @@ def standing(service: Serving) -> tuple[str, UpgradeStatus]:
     """Return the epoch of the upgrade, and where it stands."""
     with open_upgrade(service.settings.url) as it:
         return epoch_of(it), it.status()
+
+
+@router.get("/upgrade/thresholds", tags=["upgrade"], dependencies=_READ)
+def thresholds(
+    service: Provided, threshold: Annotated[list[float] | None, Query(description="On scores of the old model.")] = None
+) -> Thresholds:
+    """Return what thresholds on scores of the old model become on those of the new one, with their intervals.
+
+    They are measured on items that have vectors of both models. The answer has a row for each threshold that is asked
+    for, or a table.
+    """
+    found = GalleryUpgrade(service.gallery).thresholds()
+    if threshold is None:
+        return found
+    return found.model_copy(update={"rows": tuple(found.at(one) for one in threshold)})
 
 
 @router.get("/upgrade/journal", tags=["upgrade"], dependencies=_READ)

@@ -4,16 +4,19 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.thresholds import Thresholds
 from limpet.evaluation.uncertainty import Group, Histogram
-from limpet.linking.results import AdaptResults, ScoreMapRecord
+from limpet.linking.results import AdaptResults
 from limpet.reports.plots.histogram import uncertainty_plot
-from limpet.reports.plots.lines import curve_plot, learning_curve, score_map_plot
+from limpet.reports.plots.lines import curve_plot, learning_curve, threshold_plot
 from limpet.reports.plots.rendering import svg
 from limpet.reports.plots.swatches import curve_swatch, group_swatch, order_swatch
-from limpet.reports.readings import curve_range, thresholds, uncertainties, uncertainty_range
+from limpet.reports.readings import curve_range, uncertainties, uncertainty_range
+from limpet.reports.thresholds import round_thresholds
 
 from ..changes import changed
 from ..specs import SVG, assert_page_ready, axis, layers, points, rows, told, words
@@ -68,7 +71,7 @@ def test_charts_of_adapters_are_ready_for_a_page(
 ) -> None:
     results = make_adapt(labelled=labelled)
     assert_page_ready(learning_curve(results, results.learning_curve, width=width))
-    assert_page_ready(score_map_plot(results.score_map, width=width))
+    assert_page_ready(threshold_plot(results.thresholds, width=width))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -118,18 +121,20 @@ def test_a_curve_of_a_single_point_stands_in_the_middle(adapted: AdaptResults) -
     assert_page_ready(chart)
 
 
-def test_the_map_goes_through_its_knots_and_marks_thresholds(adapted: AdaptResults) -> None:
-    score_map = adapted.score_map
-    chart = score_map_plot(score_map)
-    assert points(chart, "track") == [tuple(knot) for knot in score_map.knots]
-    assert points(chart, "thresholds") == thresholds(score_map)
+def test_thresholds_go_through_the_rows_of_their_table(adapted: AdaptResults) -> None:
+    table = adapted.thresholds
+    chart = threshold_plot(table)
+    assert points(chart, "track") == [(row.old, row.new) for row in table.rows]
+    assert points(chart, "thresholds") == [(row.old, row.new) for row in round_thresholds(table)]
+    assert [(row["y"], row["y2"]) for row in rows(chart, "likely")] == [row.interval for row in table.rows]
     (left, right), (low, high) = axis(chart)["domain"], axis(chart, "y")["domain"]
     (equal,) = rows(chart, "equal")
     assert equal == {"x": max(left, low), "y": max(left, low), "x2": min(right, high), "y2": min(right, high)}
 
 
 def test_scores_without_a_common_range_have_no_line_of_equal_ones() -> None:
-    chart = score_map_plot(ScoreMapRecord(error=0, text="", knots=[(0.1, 10.0), (0.9, 20.0)]))
+    old = np.random.default_rng(0).normal(size=(30, 40))
+    chart = threshold_plot(Thresholds.of(old, 50 + old, resamples=5))
     assert not rows(chart, "equal") and "equal scores" not in words(chart)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ from cyclopts import Parameter
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.parameters import as_typed, of_one_word
-from limpet.errors import ConfigError, LimpetError, without_secrets
+from limpet.errors import ConfigError, DataError, LimpetError, without_secrets
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment
+    from limpet.evaluation.thresholds import Thresholds
     from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.upgrade.base import Upgrade
 
@@ -125,3 +126,12 @@ class LiveUrl(str):
             console.print(self.completed(line))
         print_json({**found.to_dict(self), **({"done": done} if done else {})})
         return 0
+
+
+def tell_thresholds(found: Thresholds, asked: Sequence[float], when: str) -> None:
+    """Print what thresholds on scores become; why they become nothing, where that is so."""
+    for one in asked:
+        try:
+            console.print(f"{when}: {found.at(one).words}")
+        except DataError as error:
+            console.print(f"{when}: {error.given} Expected: {error.expected}.")

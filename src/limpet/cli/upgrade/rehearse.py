@@ -14,7 +14,7 @@ from limpet.cli.pages import page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Typed
-from limpet.cli.upgrade.live import LiveUrl
+from limpet.cli.upgrade.live import LiveUrl, tell_thresholds
 from limpet.cli.upgrade.vectors import fingerprint, source_of
 from limpet.errors import ConfigError, refuse
 
@@ -42,6 +42,7 @@ def rehearse(
     old_name: Annotated[str | None, RARE] = None,
     order: Annotated[list[str], RARE] = [],
     class_column: Annotated[str, RARE] = "label",
+    threshold: Annotated[list[float], RARE] = [],
     seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Rehearse a whole upgrade on an in-memory copy of a sample: swap, backfill and rollback, with searches throughout.
@@ -59,6 +60,7 @@ def rehearse(
         old_name: Name of the old model, for .npz, .npy and .parquet queries, and for your own index before the start.
         order: Gallery only: backfill orders to rehearse, the first one completely. Default: all that apply.
         class_column: Metadata column of the class: items of a query's class are relevant.
+        threshold: Thresholds on scores of today; prints the new threshold for each.
         seed: Random seed of the sample and of random orders.
 
     Examples:
@@ -90,6 +92,8 @@ def rehearse(
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))
     _tell(found)
+    for step, thresholds in found.thresholds.items():
+        tell_thresholds(thresholds, threshold, f"After the {step}")
     console.print(f"\nresults  {path}{page_line(None, page)}")
     print_json(found.to_dict())
     return exit_code(found.verdict in PASSED, told=found.verdict != "unlabelled")

@@ -15,7 +15,7 @@ from limpet.cli.gallery.options import GraphOptions, Links, Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets, FillLimits
 from limpet.cli.parameters import RARE
-from limpet.cli.upgrade.live import LiveUrl
+from limpet.cli.upgrade.live import LiveUrl, tell_thresholds
 from limpet.cli.upgrade.vectors import LateVectors, StartedModel, attached, fingerprint, made_at, source_of
 from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, refuse, shown
@@ -112,16 +112,29 @@ def _tell_plan(found: StartPlan, url: LiveUrl) -> int:
     return int(not found.possible)
 
 
-def status(url: LiveUrl) -> int:
+def status(url: LiveUrl, *, threshold: list[float] = []) -> int:
     """Show the phase of the upgrade and the next command to run.
 
     For your own index, the queries that your application can use are printed as well.
 
+    Args:
+        threshold: Thresholds on scores of the old model; prints the new threshold for each, by the items of a gallery
+            that have vectors of both models. For your own index, `limpet upgrade rehearse` measures them.
+
     Examples:
-        limpet upgrade status live
+        limpet upgrade status live --threshold 0.8
     """
+    from limpet.galleries.upgrade import GalleryUpgrade
+
     with url.opened() as it:
-        return url.tell(it)
+        if not threshold:
+            return url.tell(it)
+        if not isinstance(it, GalleryUpgrade):
+            raise ConfigError("--threshold with an index that an application owns.", expected="a gallery",
+                              to_do="measure them on a copy: `limpet upgrade rehearse`.")  # fmt: skip
+        found = it.thresholds()
+        tell_thresholds(found, threshold, "Once all items are re-embedded")
+        return url.tell(it, thresholds=found.to_dict())
 
 
 def backfill(

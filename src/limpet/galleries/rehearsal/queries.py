@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from limpet.errors import DataError, EmptyOverlapError
 from limpet.evaluation.intervals import clusters_of
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.items import draw
 from limpet.galleries.rehearsal.results import RIGHT
 from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample
@@ -225,6 +227,19 @@ class Answers:
             sizes.append(size)
         ranked = Ranked.of(ranks, sizes, tied)
         return {name: metric(ranked) for name, metric in metrics_named(RIGHT).items()}
+
+    def thresholds(self, before: Answers, queries: Queries, seed: int) -> Thresholds | None:
+        """Return what thresholds on the scores of other answers become here; None where that cannot be told."""
+        if len({len(scores) for side in (before, self) for scores in side.scores}) > 1:
+            return None  # items without a vector
+        relevant = None if queries.relevant is None else (before._relevant(queries), self._relevant(queries))
+        with suppress(DataError):
+            return Thresholds.of(np.stack(before.scores), np.stack(self.scores), relevant, seed=seed)
+        return None
+
+    def _relevant(self, queries: Queries) -> NDArray[np.bool_]:
+        """Return whether each item that was found is right (Q, N)."""
+        return np.stack([np.isin(rows, right) for rows, right in zip(self.rows, queries.relevant or [], strict=True)])
 
     def overlap(self, other: Answers) -> Values:
         """Return the share of the other's first ten items that are among the first ten here, per query (Q,)."""

@@ -10,6 +10,7 @@ from pydantic import Field, PlainSerializer
 
 from limpet.evaluation.compatibility import TRAINED_SHARE
 from limpet.evaluation.first_hits import FirstHits as NetFirstHits
+from limpet.evaluation.thresholds import Thresholds
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
 from limpet.results import Difference, Disagreement, Part, Results
@@ -224,6 +225,8 @@ class Rehearsal(Results):
         seed: Of all that was drawn.
         passed: Whether every step worked, searches found everything throughout, and the rollback led back.
         two_stage: What two-stage search finds and costs; None where it was not measured.
+        thresholds: What thresholds on scores become with the swap, where new queries may search old vectors, and once
+            all items are re-embedded.
         commands: What to type to upgrade the gallery as it was rehearsed, in order; empty where Python rehearsed it.
     """
 
@@ -261,6 +264,7 @@ class Rehearsal(Results):
     seed: int
     passed: bool
     two_stage: TwoStages | None = None
+    thresholds: dict[Literal["swap", "finish"], Thresholds] = Field(default_factory=dict)
     commands: tuple[str, ...] = ()
 
     @property
@@ -310,6 +314,8 @@ class Rehearsal(Results):
             yield from curve.disagreements(f"curves.{name}", metric)
             if (lacking := set(curve.differences or ()) - (self.before.keys() & curve.values)) != set():
                 yield f"curves.{name}.differences", f"of {', '.join(sorted(lacking))}", "metrics that have values"
+        for name, found in self.thresholds.items():
+            yield from found.disagreements(f"thresholds.{name}")
         if self.two_stage is not None and self.two_stage.values.keys() != self.before.keys():
             yield "two_stage.values", f"of {', '.join(self.two_stage.values)}", "the metrics of before"
         if self.verdict != "failed" and (self.verdict == "unlabelled") != (self.curve.differences is None):

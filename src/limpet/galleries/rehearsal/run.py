@@ -17,6 +17,7 @@ from limpet.errors import ConfigError, LimpetError, unknown_name, without_secret
 from limpet.evaluation.compatibility import negative_flip_rate, positive_flip_rate
 from limpet.evaluation.intervals import mean_intervals
 from limpet.evaluation.ranking.scores import score_blocks
+from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.items import draw
 from limpet.galleries.orders import ORDERS
@@ -289,7 +290,17 @@ class _Run:
             seed=self.seed,
             passed=verdict != "failed",
             two_stage=self.two_stage,
+            thresholds=self._thresholds(),
         )
+
+    def _thresholds(self) -> dict[str, Thresholds]:
+        """Return what thresholds become with the swap and at the end, as far as scores can be compared with one."""
+        ends = {"swap": self.answers[0.0]} if self.at_once and self.linked != "adapter" else {}  # which merges by rank
+        return {
+            step: found
+            for step, answers in {**ends, "finish": self.last}.items()
+            if (found := answers.thresholds(self.before, self.queries, self.seed)) is not None
+        }
 
     # The steps of the upgrade
 

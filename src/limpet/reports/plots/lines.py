@@ -24,15 +24,17 @@ from limpet.reports.plots.style import (
     shape_of,
     width_of,
 )
-from limpet.reports.readings import ORDERS, REFERENCES, curve_orders, curve_references, thresholds
+from limpet.reports.readings import ORDERS, REFERENCES, curve_orders, curve_references
+from limpet.reports.thresholds import round_thresholds
 from limpet.reports.words import with_interval
 from limpet.support.wording import metric_name, whole_percent
 
 if TYPE_CHECKING:
     from limpet.evaluation.results import Evaluation
+    from limpet.evaluation.thresholds import Thresholds
     from limpet.galleries.rehearsal.results import OrderCurve, Rehearsal
     from limpet.linking.compare import LearningCurve
-    from limpet.linking.results import AdaptResults, ScoreMapRecord
+    from limpet.linking.results import AdaptResults
 
 Layers = list[alt.Chart | None]
 
@@ -194,15 +196,15 @@ def _enough(frame: Frame, x: float, y: float, words: str) -> Layers:
     ]
 
 
-def score_map_plot(score_map: ScoreMapRecord, *, width: float = 640, height: float = 340) -> alt.LayerChart:
-    """Draw the new score that stands for every old one, with the thresholds that are read off."""
-    old, new = zip(*score_map.knots, strict=True)
-    found = thresholds(score_map)
-    (x, across), (y, up) = close_ticks(old[0], old[-1]), close_ticks(new[0], new[-1])
-    told = "; ".join(f"{at:g} becomes {score(value)}" for at, value in found) + "."
+def threshold_plot(thresholds: Thresholds, *, width: float = 640, height: float = 340) -> alt.LayerChart:
+    """Draw the new threshold for every old one, with its interval, and those that are read off."""
+    rows, found = thresholds.rows, round_thresholds(thresholds)
+    ends = [row.interval for row in rows]
+    x, across = close_ticks(rows[0].old, rows[-1].old)
+    y, up = close_ticks(min(low for low, _ in ends), max(high for _, high in ends))
+    told = "; ".join(f"{row.old:g} becomes {score(row.new)}" for row in found) + "."
     frame = Frame(width, height, (44, 30, 16, 46), x, y)
-    title = "score of the new model that stands for it"
-    layers: Layers = [frame.axes(across, up, x_title="score of the old model", y_title=title)]
+    layers: Layers = [frame.axes(across, up, x_title="threshold on old scores", y_title="threshold on new scores")]
     low, high = max(x[0], y[0]), min(x[1], y[1])
     if low < high:  # where both scores are equal, as far as that lies within
         words = [{"x": high, "y": high, "text": "equal scores"}]
@@ -211,12 +213,14 @@ def score_map_plot(score_map: ScoreMapRecord, *, width: float = 640, height: flo
             frame.text(words, "name equal", size=11.5, colour=SOFT, align="right", dx=-8, dy=16),
         ]
     colour, shape = KINDS["adapter"]
-    read = [{"x": at, "y": value, "note": f"{at:g} → {score(value)}"} for at, value in found]
+    band = [{"x": row.old, "y": low, "y2": high} for row, (low, high) in zip(rows, ends, strict=True)]
+    read = [{"x": row.old, "y": row.new, "note": f"{row.old:g} → {score(row.new)}"} for row in found]
     layers += [
-        frame.lines(_points(old, new), "track", colour=colour),
+        frame.band(band, "likely", colour=colour, opacity=0.13),
+        frame.lines(_points([row.old for row in rows], [row.new for row in rows]), "track", colour=colour),
         frame.marks(read, "thresholds", shape=shape_of(shape), radius=4.5, colour=colour, fill=PAPER, line=1.8),
     ]
-    return frame.chart("Old scores as new ones", told, layers)
+    return frame.chart("Old thresholds as new ones", told, layers)
 
 
 def _points(x: Sequence[float], y: Sequence[float]) -> list[dict[str, float]]:
