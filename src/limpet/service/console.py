@@ -6,13 +6,14 @@ import hmac
 import io
 import re
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
@@ -55,7 +56,9 @@ _PAGES = {"": "Overview", "upgrade": "Upgrade", "compare": "Compare", "doctor": 
 _STEPS: tuple[JobStep, ...] = ("start", "backfill", "index", "swap", "rollback", "verify", "finish", "cancel", "gc")
 _NO_WAY_BACK = ("finish", "cancel")
 """Steps whose names are to be typed."""
+_BEGIN = 12  # items that a comparison may begin with
 _SESSION = 12 * 3600  # seconds
+_Source = TypeVar("_Source")
 _FILES = Path(__file__).parents[1]
 
 
@@ -112,7 +115,7 @@ def console(settings: ServiceSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=_FILES / "service" / "static"))
     for kind in (LimpetError, ValidationError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _failed)
-    texts, images = (cache(lambda opened=one: opened and opened()) for one in (settings.texts, settings.images))
+    texts, images = _once(settings.texts), _once(settings.images)
 
     @app.get("/style.css")
     def style() -> Response:
@@ -175,17 +178,21 @@ def console(settings: ServiceSettings) -> FastAPI:
             pair = tuple(state.by_name.get(name) or state.made_by(name) for name in names)
             if q or item:
                 answers = [await _answered(service, one, q, item, k) for one in pair]
-        ids = {hit.id: hit for answer in answers for [hits] in [answer.get("hits") or [[]]] for hit in hits}
+        shown = [hit.id for answer in answers for hits in answer.get("hits", ()) for hit in hits]
+        if pair and not answers:
+            first = (await run_in_threadpool(service.gallery.store.scan, limit=512)).ids
+            shown = list(first[:: -(-len(first) // _BEGIN) or 1])
         return visit.page(
-            "compare.html", "Compare", q=q, item=item, k=k, pair=pair, answers=answers,
+            "compare.html", "Compare", q=q, item=item, k=k, pair=pair, answers=answers, shown=shown,
             generations=() if service.watches else service.gallery.state.generations, pictures=settings.images,
-            texts=await run_in_threadpool(_texts, texts, [item, *ids]), **_choices(service),
+            texts=await run_in_threadpool(_texts, texts, [item, *shown]), **_choices(service),
         )  # fmt: skip
 
     @app.get("/picture")
     def picture(visit: Reader, item: str) -> Response:
-        known, pixels = images().read([item]) if settings.images else ([], None)
-        if not known:
+        source = images()
+        known, pixels = ([], None) if source is None else source.read([item])
+        if pixels is None or not known:
             raise ServiceError(404, f"No image of the item '{item}' is known.")
         return Response(_png(pixels[0]), media_type="image/png")
 
@@ -344,8 +351,12 @@ def _standing(service: Serving) -> dict[str, Any]:
 
 
 def _choices(service: Serving) -> dict[str, Any]:
-    """Return the names of the models that are loaded."""
-    return {"models": list(service.encoders.named)}
+    """Return the names of the models that are loaded, and their fingerprints, as what people may choose and read."""
+    named = service.encoders.named
+    return {
+        "names": dict.fromkeys(named, ""),
+        "fingerprints": {one.fingerprint: name for name, one in named.items()},
+    }
 
 
 def _said(job: Job) -> str:
@@ -369,6 +380,21 @@ async def _answered(service: Serving, generation: Generation, q: str, item: str,
         return await reads.found(service, SearchRequest(model=generation.name, k=k, **asked))
     except LimpetError as error:
         return {"problem": problems.problem_of(error)}
+
+
+def _once(opening: Callable[[], _Source] | None) -> Callable[[], _Source | None]:
+    """Return what opens something when it is asked for the first time; several threads may ask."""
+    lock = threading.Lock()
+
+    @cache
+    def opened() -> _Source | None:
+        return None if opening is None else opening()
+
+    def ask() -> _Source | None:
+        with lock:
+            return opened()
+
+    return ask
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
