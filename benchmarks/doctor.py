@@ -3,9 +3,11 @@
     python benchmarks/doctor.py --data ../shared/data       # LIMPET_DATA when left out
 
 The table holds requests of CLINC150 with vectors of static words (wordllama, 256 numbers). Those of another model are
-of MiniLM-L6, cut to 256 numbers and normalised; stale ones are of another request. Every seed draws the rows of the
-table, those with the fault, and the sample of 1,000 that the doctor reads. A fault is found where its kind is among the
-errors and warnings; all others there are false alarms. Writes doctor.json and doctor.txt.
+of MiniLM-L6, cut to 256 numbers and normalised; stale ones are of another request, earlier texts of one that the table
+need not hold. Every seed draws the rows of the table, those with the fault, and the sample of 1,000 that the doctor
+reads. A fault is found where its kind is among the errors and warnings; all others there are false alarms. In small
+tables, it is counted for which of the two reasons rows with another vector were reported. Writes doctor.json and
+doctor.txt.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from task_pool import write_json
 
 RESULTS = Path(__file__).parent / "results"
 DIM, ROWS = 256, 2000
+SMALL, MOVED = (50, 100, 200, 400, 1000), ("mixed models, 10 %", "earlier texts, 10 %")
+"""Rows of small tables, and the faults that are told from each other there."""
 Vectors = NDArray[np.float32]
 
 
@@ -82,7 +86,12 @@ def _mixed(table: Table, rows: NDArray[np.int64], made: Made, drawn: NDArray[np.
 
 def _stale(table: Table, rows: NDArray[np.int64], made: Made, drawn: NDArray[np.int64]) -> None:
     for row in rows:
-        table.vectors[row] = made.old[drawn[(row + 1) % len(drawn)]]
+        table.vectors[row] = made.old[drawn[(row + 1) % ROWS]]
+
+
+def _earlier(table: Table, rows: NDArray[np.int64], made: Made, drawn: NDArray[np.int64]) -> None:
+    for row in rows:
+        table.vectors[row] = made.old[drawn[-1 - row]]  # in small tables no row has that text
 
 
 def _blank(table: Table, rows: NDArray[np.int64], made: Made, drawn: NDArray[np.int64]) -> None:
@@ -122,6 +131,7 @@ FAULTS: dict[str, tuple[Fault | None, float, set[str], set[str]]] = {
     "mixed models, 50 %": (_mixed, 0.5, {"another model", "other model"}, {"stale"}),
     "stale, 1 %": (_stale, 0.01, {"stale"}, {"another model"}),
     "stale, 10 %": (_stale, 0.1, {"stale"}, {"another model"}),
+    "earlier texts, 10 %": (_earlier, 0.1, {"stale"}, {"another model"}),
     "blank, 1 %": (_blank, 0.01, {"blank"}, set()),
     "zero, 1 %": (_zero, 0.01, {"zero"}, set()),
     "not normalised, 2 %": (_longer, 0.02, {"odd lengths"}, {"metric"}),
@@ -144,19 +154,19 @@ def written(server: Server, table: Table) -> str:
     return f"{server.url()}&table=requests&text=body"
 
 
-def look(server: Server, made: Made, fault: str, seed: int) -> dict[str, Any]:
+def look(server: Server, made: Made, fault: str, seed: int, rows: int = ROWS) -> dict[str, Any]:
     """Plant a fault, and return the kinds that were found, and how many rows of each."""
     rng = np.random.default_rng(seed)
     change, share, _, _ = FAULTS[fault]
-    drawn = rng.permutation(len(made.texts))[:ROWS]
-    table = Table([made.texts[row] for row in drawn], [made.old[row] for row in drawn])
+    drawn = rng.permutation(len(made.texts))
+    table = Table([made.texts[row] for row in drawn[:rows]], [made.old[row] for row in drawn[:rows]])
     if change is not None:
-        change(table, rng.permutation(ROWS)[: round(share * ROWS)], made, drawn)
-    again = Again({str(row): made.old[place] for row, place in enumerate(drawn)})
+        change(table, rng.permutation(rows)[: round(share * rows)], made, drawn)
+    again = Again({str(row): made.old[place] for row, place in enumerate(drawn[:rows])})
     started = time.process_time()
     found = examine(open_source(written(server, table)), again, seed=seed)
     kinds = {one.kind: one.count for one in found.findings if one.severity != "note"}
-    return {"fault": fault, "seed": seed, "kinds": kinds, "seconds": time.process_time() - started}
+    return {"fault": fault, "seed": seed, "rows": rows, "kinds": kinds, "seconds": time.process_time() - started}
 
 
 def embedded(data: str | None, most: int) -> Made:
@@ -172,12 +182,24 @@ def embedded(data: str | None, most: int) -> Made:
     return Made(texts, np.asarray(old, np.float32), np.asarray(other, np.float32))
 
 
+def small_tables(looks: list[dict[str, Any]]) -> list[str]:
+    """Return a row per fault and size: of the rows with it, for which reason they were reported."""
+    lines = [f"{'planted in small tables':<28}{'rows':>7}{'planted':>9}{'another model':>15}{'stale':>7}"]
+    for fault in MOVED:
+        for rows in SMALL:
+            kinds = [one["kinds"] for one in looks if one["fault"] == fault and one["rows"] == rows]
+            planted = len(kinds) * round(FAULTS[fault][1] * rows)
+            other, stale = (sum(one.get(kind, 0) for one in kinds) for kind in ("another model", "stale"))
+            lines.append(f"{fault:<28}{rows:>7,}{planted:>9,}{other:>15,}{stale:>7,}")
+    return lines
+
+
 def page(looks: list[dict[str, Any]], machine: str, command: str) -> str:
     """Return a row per fault: in how many tables it was found, in how many something else was."""
     lines = [machine, "", f"Tables of {ROWS:,} rows, of which 1,000 are read and embedded again.", "",
              f"{'planted':<28}{'tables':>7}{'found':>7}{'false alarms':>14}{'rows found':>14}{'CPU s':>7}"]  # fmt: skip
     for fault, (_, _, kinds, following) in FAULTS.items():
-        mine = [one for one in looks if one["fault"] == fault]
+        mine = [one for one in looks if one["fault"] == fault and one["rows"] == ROWS]
         found = [one for one in mine if kinds & one["kinds"].keys()]
         alarms = [one for one in mine if one["kinds"].keys() - kinds - following]
         counts = [sum(count for kind, count in one["kinds"].items() if kind in kinds) for one in found]
@@ -186,7 +208,7 @@ def page(looks: list[dict[str, Any]], machine: str, command: str) -> str:
         lines.append(
             f"{fault:<28}{len(mine):>7}{len(found) if kinds else '-':>7}{len(alarms):>14}{spread:>14}{seconds:>7.1f}"
         )
-    return "\n".join([*lines, "", command, ""])
+    return "\n".join([*lines, "", *small_tables(looks), "", command, ""])
 
 
 def main() -> None:
@@ -199,6 +221,9 @@ def main() -> None:
     made, server = embedded(given.data, given.most), Server()
     try:
         looks = [look(server, made, fault, seed) for fault in FAULTS for seed in range(given.seeds)]
+        looks += [
+            look(server, made, fault, seed, rows) for fault in MOVED for rows in SMALL for seed in range(given.seeds)
+        ]
     finally:
         server.stop()
     machine = describe("psycopg", "wordllama")
