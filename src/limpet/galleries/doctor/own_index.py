@@ -297,7 +297,7 @@ def _of_model(rows: _Rows, source: VectorSource) -> list[Finding]:
         (
             "stale",
             ~same & ~apart,
-            "are of the model's kind but of another text: the text changed, or a similar model made them",
+            "are of the model's kind but of another text: the text changed, or another model made them",
             "embed these rows again; update vectors where the application writes texts.",
         ),
     ):
