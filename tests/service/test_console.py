@@ -83,9 +83,11 @@ def test_a_step_is_taken_after_its_dry_run_and_with_its_name_typed(client: Serve
     assert job.url.path.startswith("/console/jobs/") and "event: over" in client.get(f"{job.url.path}/events").text
     assert "g2" in text(client.get(job.url.path))
     assert client.post("/console/upgrade/start", data=posted).url == job.url  # once, however often it is posted
-    plan = client.get("/console/upgrade/backfill")
+    assert "0 items have vectors of g1 and of g2" in text(client.get("/console/thresholds?threshold="))
+    plan = client.get("/console/upgrade/backfill", params={"budget": ""})
     assert "items to embed 12 of 12" in text(plan)
     stale = hidden(client.get("/console/upgrade/cancel"))
+    assert "budget: Input should be a valid integer" in text(client.get("/console/upgrade/backfill?budget=many"))
     untyped = client.post("/console/upgrade/cancel", data={**stale, "typed": "swap"})
     assert untyped.status_code == 422 and "'swap' was typed." in text(untyped)
     assert client.post("/console/upgrade/swap", data={**stale, "once": "x", "force": "a reason"}).status_code == 422

@@ -99,14 +99,16 @@ def test_a_whole_upgrade_of_a_gallery(client: Served, opened: Any) -> None:
     slow = client.post("/v1/upgrade/backfill", json={"budget": 20, "batch": 2, "rate": 8}).json()
     page.goto("/console/upgrade")
     bar = page.get_by_role("progressbar", name="Backfill", exact=True)
-    playwright.expect(bar).to_have_attribute(
-        "value", re.compile("[1-9]")
-    )  # it moves, and the page was not loaded again
+    playwright.expect(bar).to_have_attribute("value", re.compile("[1-9]"))  # it moves on a page that stays
     playwright.expect(page.locator("#said")).to_have_text("Backfill: done.", timeout=30_000)
     playwright.expect(bar).to_have_count(0)
     assert client.wait(slow)["status"] == "done"
     playwright.expect(page.get_by_text("20 of 60 items, 40 are left")).to_be_visible()
     taken(page, "Backfill")
+    page.goto("/console/upgrade")
+    page.get_by_label("Threshold of the old model").fill("0.8")
+    page.get_by_role("button", name="Measure").click()
+    playwright.expect(page.get_by_text("A threshold of 0.8 on old scores becomes")).to_be_focused()
     taken(page, "Swap")
     assert client.get("/v1").json()["active"] == "g2"
     taken(page, "Rollback")
@@ -197,7 +199,7 @@ def test_every_page_is_accessible_and_fits_a_phone(client: Served, opened: Any) 
         "keys",
         "login",
     ]
-    paths += ["upgrade/cancel", "upgrade/finish", f"jobs/{failed['id']}", f"jobs/{slow['id']}"]
+    paths += ["upgrade/cancel", "upgrade/finish", "thresholds", f"jobs/{failed['id']}", f"jobs/{slow['id']}"]
     found = []
     for look in LOOKS:
         page = opened(client, *look)

@@ -23,7 +23,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
@@ -57,6 +57,8 @@ _STEPS: tuple[JobStep, ...] = ("start", "backfill", "index", "swap", "rollback",
 _NO_WAY_BACK = ("finish", "cancel")
 """Steps whose names are to be typed."""
 _BEGIN = 12  # items that a comparison may begin with
+_EMPTY = BeforeValidator(lambda given: given or None)
+"""Of fields of forms, which send what was left out as an empty text."""
 _SESSION = 12 * 3600  # seconds
 _Source = TypeVar("_Source")
 _FILES = Path(__file__).parents[1]
@@ -142,12 +144,11 @@ def console(settings: ServiceSettings) -> FastAPI:
     @app.get("/upgrade/{step}")
     def check(visit: Reader, step: JobStep) -> Response:
         given = {name: value for name, value in visit.request.query_params.items() if value}
-        options, epoch = StepOptions.model_validate(given), _standing(visit.service)["epoch"]
-        found, problem = None, None
+        epoch, found, problem = _standing(visit.service)["epoch"], None, None
         try:
-            found = visit.service.jobs.dry_run(step, options, epoch=None)
-        except LimpetError as error:
-            problem = problems.problem_of(error)
+            found = visit.service.jobs.dry_run(step, StepOptions.model_validate(given), epoch=None)
+        except (LimpetError, ValidationError) as error:
+            problem = _problem(error)
         return visit.page(
             "check.html", step.capitalize(), step=step, given=given, found=found, problem=problem, epoch=epoch,
             once=secrets.token_hex(8), typed=step in _NO_WAY_BACK or "force" in given,
@@ -166,6 +167,15 @@ def console(settings: ServiceSettings) -> FastAPI:
             step, visit.service, Response(), visit.key.name, StepOptions.model_validate(form), if_match=epoch, key=once
         )
         return visit.go(f"jobs/{job.id}")
+
+    @app.get("/thresholds")
+    def thresholds(visit: Reader, threshold: Annotated[float | None, _EMPTY] = None) -> Response:
+        found, problem = None, None
+        try:
+            found = steering.thresholds(visit.service, None if threshold is None else [threshold])
+        except LimpetError as error:
+            problem = _problem(error)
+        return visit.page("thresholds.html", "Score thresholds", found=found, problem=problem)
 
     @app.get("/compare")
     async def compare(
@@ -248,7 +258,7 @@ def console(settings: ServiceSettings) -> FastAPI:
         try:
             request.app.state.serving.gate.enter(digest, "read")
         except ServiceError as error:
-            told = {**problems.problem_of(error), "expected": "a key of this service"}
+            told = {**_problem(error), "expected": "a key of this service"}
             page = _page(request, "login.html", "Sign in", next=form.get("next", ""), problem=told)
             return HTMLResponse(page, error.status)
         request.session["key"] = digest
@@ -285,16 +295,24 @@ def _token(request: Request) -> str:
     return hmac.digest(secret, f"form {request.session.get('key', '')}".encode(), "sha256").hex()
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+def _problem(error: Exception) -> dict[str, Any]:
+    """Return the members of the problem document of an error."""
     if isinstance(error, ValidationError | RequestValidationError):
         error = problems.invalid(error)
     elif isinstance(error, HTTPException):
         error = ServiceError(error.status_code, f"{error.detail}.")
     assert isinstance(error, LimpetError)
-    status, path = problems.status_of(error), request.scope["path"]
-    if status == 401:
-        return RedirectResponse(f"{request.scope['root_path']}/login?{urlencode({'next': path})}", 303)
-    return HTMLResponse(_page(request, "error.html", "Error", problem=problems.problem_of(error)), status)
+    return problems.problem_of(error)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    problem, path = _problem(error), request.scope["path"]
+    if problem["status"] == 401:
+        login = f"{request.scope['root_path']}/login?{urlencode({'next': path})}"
+        if "hx-request" in request.headers:  # which would put the page into a part of another one
+            return Response(headers={"HX-Redirect": login})
+        return RedirectResponse(login, 303)
+    return HTMLResponse(_page(request, "error.html", "Error", problem=problem), problem["status"])
 
 
 def _page(request: Request, template: str, title: str, **values: Any) -> str:
@@ -379,7 +397,7 @@ async def _answered(service: Serving, generation: Generation, q: str, item: str,
             asked = {"vectors": [vectors[generation.name]]}
         return await reads.found(service, SearchRequest(model=generation.name, k=k, **asked))
     except LimpetError as error:
-        return {"problem": problems.problem_of(error)}
+        return {"problem": _problem(error)}
 
 
 def _once(opening: Callable[[], _Source] | None) -> Callable[[], _Source | None]:
