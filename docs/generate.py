@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c"}
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c",
+             ".service": "ini", "": "docker"}  # fmt: skip
+"""By the end of a file's name; a Dockerfile has none."""
 MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "partial_labels.md",
             "label_free.md",
             "bench/*/leaderboard.md")  # fmt: skip
