@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import at_work, console, print_json
-from limpet.cli.models import Model, Opening
+from limpet.cli.models import Model, Opening, releases_of
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.cli.upgrade.live import LiveUrl
 from limpet.errors import refuse, without_secrets
+from limpet.models.names import OF_IMAGES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from limpet.models.specs import EncoderSpec
+    from limpet.service.encoders import ImageModel
     from limpet.training.text_models import TextModel
     from limpet.upgrade.vector_sources import ItemSource
 
@@ -76,10 +79,10 @@ class Embedders(Opening):
     """What embeds.
 
     Args:
-        model: Text models that embed queries and items: st:FOLDER_OR_NAME, package:NAME, openai:MODEL@URL, or
-            release:FOLDER. During an upgrade, give the old and the new one.
+        model: Models that embed queries and items: st:FOLDER_OR_NAME, package:NAME, openai:MODEL@URL, or release:FOLDER
+            (also of images). During an upgrade, give the old and the new one.
         texts: Gallery only: texts of the items, for a backfill: by name, a file, or the URL of a table or collection.
-        data: Gallery only: images of the items, which the console shows: by name or folder.
+        data: Gallery only: images of the items, for a backfill and the console: by name or folder.
     """
 
     model: list[Model] = field(default_factory=list)
@@ -122,7 +125,7 @@ def serve(
     with url.told(), suppress(NotStartedError), open_upgrade(url):
         pass  # what is wrong is said now, and not by every process
     for name in embedders.model:
-        replace(embedders).text_model(name)
+        _model(embedders, name, ())
     with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
         settings = ServiceSettings(
             str(url), Path(folder),
@@ -146,10 +149,26 @@ def serve(
     return 0
 
 
-def _model(embedders: Embedders, name: Model, known: Sequence[str]) -> TextModel:
-    """Open a model, in a process of the service."""
-    console.quiet = True
-    return embedders.text_model(name, known=known)
+def _model(embedders: Embedders, name: Model, known: Sequence[str]) -> TextModel | ImageModel:
+    """Open a model of texts or of images."""
+    if not _takes_images(name):
+        return replace(embedders).text_model(name, known=known)
+    from limpet.service.encoders import ImageModel
+
+    return ImageModel(releases_of([name], None)[name])
+
+
+def _takes_images(name: Model) -> bool:
+    if name.scheme == "release":
+        from limpet.models.release import load_record
+        from limpet.models.specs import EncoderSpec
+
+        return isinstance(load_record(name.place).encoder, EncoderSpec)
+    if name.scheme == "package":
+        from limpet.models.installed_encoders import ENCODERS
+
+        return name.place in ENCODERS
+    return name.scheme in OF_IMAGES
 
 
 def _texts(sets: DataSets, texts: str) -> ItemSource[list[str]]:
@@ -162,9 +181,9 @@ def _texts(sets: DataSets, texts: str) -> ItemSource[list[str]]:
     return TextItems.of(sets.texts(texts, on_empty="skip")) if address is None else SourceTexts(open_source(address))
 
 
-def _images(sets: DataSets, data: str) -> ItemSource[NDArray[np.uint8]]:
-    """Open the images of items, in a process of the service."""
+def _images(sets: DataSets, data: str, spec: EncoderSpec | None = None) -> ItemSource[NDArray[np.uint8]]:
+    """Open the images of items, as a model wants them, in a process of the service."""
     from limpet.upgrade.vector_sources import ImageItems
 
     console.quiet = True
-    return ImageItems.of(sets.images(data))
+    return ImageItems.of(sets.images(data, spec))

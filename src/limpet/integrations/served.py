@@ -45,7 +45,7 @@ class ServedTexts:
         """Embed texts, and write them durably in place of what the ids had."""
         if ids:
             columns: dict[str, Sequence[Any]] = {self.text: list(texts), self.metadata: [dict(one) for one in metadata]}
-            self.client.upsert(texts=dict(zip(ids, texts, strict=True)), metadata=columns)
+            self.client.upsert(items=dict(zip(ids, texts, strict=True)), metadata=columns)
 
     def search(
         self, query: str | Sequence[float], k: int, *, where: str | None = None, model: str | None = None

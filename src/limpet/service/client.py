@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -65,7 +66,7 @@ class _Calls:
     @_Method
     def search(
         self,
-        queries: EmbeddingSet | NDArray[np.float32] | Sequence[str],
+        queries: EmbeddingSet | NDArray[np.float32] | Sequence[str] | Sequence[bytes],
         k: int = 10,
         *,
         fingerprint: str | None = None,
@@ -75,9 +76,9 @@ class _Calls:
         """Find the items nearest to each query; see `Gallery.search`.
 
         Args:
-            queries: Points by a model of the gallery, (Q, D); or texts, which the service embeds.
+            queries: Points by a model of the gallery, (Q, D); or texts, or encoded images, which the service embeds.
             k: Hits per query, at least 1.
-            fingerprint: Of the model, where queries are an array or texts; the active one of texts when left out.
+            fingerprint: Of the model, where queries are no set; the active one when left out with texts and images.
             where: What the metadata of items must meet, such as ``price<10 AND exists(label)``.
             exact: Compare with every vector; otherwise use approximate indexes where there are any.
         """
@@ -90,7 +91,7 @@ class _Calls:
             params = {**asked, "exact": str(exact).lower()}
             found = yield from self._ask("POST", "/v1/search", params=params, content=content, headers=headers)
         else:
-            found = yield from self._ask("POST", "/v1/search", json={**asked, "texts": list(queries)})
+            found = yield from self._ask("POST", "/v1/search", json={**asked, **_embedded(queries)})
         return Reply(
             [[Hit(**hit) for hit in hits] for hits in found["hits"]], found["model"], found["active"],
             tuple(found["sources"]), found["covered"], found["items"], found["commit"], found["epoch"], found["merge"],
@@ -101,7 +102,7 @@ class _Calls:
         self,
         *sets: EmbeddingSet,
         metadata: Mapping[str, Sequence[Any]] | None = None,
-        texts: Mapping[str, str] | None = None,
+        items: Mapping[str, str] | Mapping[str, bytes] | None = None,
         key: str | None = None,
     ) -> _Steps[int]:
         """Write items whole, durably, and return how many; see `Gallery.upsert`.
@@ -109,19 +110,19 @@ class _Calls:
         Args:
             *sets: Points of the same items by one or several models of the gallery.
             metadata: Values by column, in the order of the ids.
-            texts: In place of sets: texts by id, which the service embeds.
+            items: In place of sets: texts, or encoded images, by id, which the service embeds.
             key: Name of this request, which is done once however often it is sent; a new one when left out.
         """
         columns = None if metadata is None else {name: list(values) for name, values in metadata.items()}
         body: dict[str, Any] = {"metadata": columns}
-        if texts is not None and not sets:
-            body |= {"ids": list(texts), "texts": list(texts.values())}
-        elif sets and texts is None and all(list(one.ids) == list(sets[0].ids) for one in sets):
+        if items is not None and not sets:
+            body |= {"ids": list(items), **_embedded(list(items.values()))}  # type: ignore[arg-type]
+        elif sets and items is None and all(list(one.ids) == list(sets[0].ids) for one in sets):
             vectors = {one.fingerprint: encoded(one.vectors) for one in sets}
             body |= {"ids": list(sets[0].ids), "vectors": vectors}
         else:
             raise ConfigError("Nothing, or sets of different items, to write.",
-                              expected="sets of the same items; or texts=, by id")  # fmt: skip
+                              expected="sets of the same items; or items=, by id")  # fmt: skip
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         found = yield from self._ask("POST", "/v1/items", json=without_nothing(body), headers=headers)
         return int(found["items"])
@@ -195,6 +196,12 @@ class _Calls:
             yield min(float(asked) if asked.isdigit() else pause, _LONGEST_PAUSE)
             pause *= 2
         raise AssertionError("unreachable")
+
+
+def _embedded(items: Sequence[str] | Sequence[bytes]) -> dict[str, list[str]]:
+    """Return the part of a request whose items the service is to embed."""
+    images = [base64.b64encode(one).decode() for one in items if isinstance(one, bytes)]
+    return {"images": images} if images else {"texts": [str(one) for one in items]}
 
 
 def _refused(answer: httpx.Response) -> LimpetError:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from limpet.errors import SpaceMismatchError, UnusableVectorsError
 
@@ -17,6 +17,9 @@ FLOAT32 = np.dtype("<f4")
 GivenVectors = Annotated[
     list[list[float]] | str,
     Field(description="One list of numbers each; or all of them as base64 of little-endian float32, row by row."),
+]
+Images = Annotated[
+    list[Base64Bytes], Field(description="Encoded images, such as JPEG or PNG, as base64; embedded like texts.")
 ]
 Model = Annotated[str, Field(description="Fingerprint of a model, or the name of its generation, such as g1.")]
 
@@ -28,13 +31,14 @@ class RequestBody(BaseModel):
 
 
 class SearchRequest(RequestBody):
-    """Queries, as vectors or as texts."""
+    """Queries, as vectors, texts or images."""
 
     vectors: GivenVectors | None = None
     texts: list[str] | None = Field(None, description="Embedded by the model, which the service has to have loaded.")
+    images: Images | None = None
     model: Model | None = Field(
-        None, description="The model of the queries. May be left out for texts (the active model embeds them), and "
-        "while the gallery has vectors of one model.",
+        None, description="The model of the queries. May be left out for texts and images, which the active model "
+        "embeds, and while the gallery has vectors of one model.",
     )  # fmt: skip
     k: int = Field(10, ge=1, description="Hits of every query; of a page.")
     where: str | None = Field(None, description='What metadata must meet, such as "price<10 AND exists(label)".')
@@ -122,6 +126,7 @@ class UpsertRequest(RequestBody):
         None, description="By fingerprint or generation, of all ids each. Vectors that are not given are removed."
     )
     texts: list[str] | None = Field(None, description="Embedded by all loaded models that the gallery has.")
+    images: Images | None = None
     metadata: dict[str, list[Any]] | None = Field(None, description="By column, one value for each id, or null.")
 
 

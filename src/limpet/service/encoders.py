@@ -1,24 +1,69 @@
-"""The text models of a service; texts of several requests are embedded together."""
+"""The models of a service; texts, or images, of several requests are embedded together."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from limpet.errors import ServiceError
+import numpy as np
+
+from limpet.errors import DataError, ServiceError
 from limpet.service import metrics
 from limpet.service.gathering import Gathering
 from limpet.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet, Role
+    from limpet.models.release import Release
     from limpet.training.text_models import TextModel
 
+Kind: TypeAlias = Literal["texts", "images"]
+Items: TypeAlias = Sequence[str] | Sequence[bytes]
 _AT_ONCE, _SECONDS = 64, 0.005
+_MOST_PIXELS = 50_000_000  # of an image: a small file may hold many
+
+
+class ImageModel:
+    """A model of images that are sent to the service, encoded.
+
+    Args:
+        release: The model.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self.release, self.fingerprint, self.space = release, release.fingerprint, release.space
+
+    def embed(self, images: Sequence[bytes], role: Role) -> EmbeddingSet:
+        """Embed images, which are brought to the model's size.
+
+        Raises:
+            DataError: One of them cannot be read, or is too large.
+        """
+        from limpet.data.decoding import decode, opened
+        from limpet.data.image_set import ImageSet
+        from limpet.data.images import ArrayImages
+        from limpet.embeddings import StringArray
+        from limpet.models.named_models import image_spec
+        from limpet.training.encode import embed_images
+
+        spec = image_spec(self.release, self.fingerprint)
+        for number, image in enumerate(images):
+            with opened(io.BytesIO(image), f"image {number}") as header:
+                if header.width * header.height > _MOST_PIXELS:
+                    raise DataError(f"Image {number} has {header.width} x {header.height} pixels.",
+                                    expected=f"at most {_MOST_PIXELS:,}", to_do="send it smaller.")  # fmt: skip
+        pixels = np.stack([
+            decode(io.BytesIO(image), spec.input_shape, spec.fit, f"image {number}")
+            for number, image in enumerate(images)
+        ])  # fmt: skip
+        ids = StringArray.of([str(number) for number in range(len(images))])
+        found = ImageSet(ArrayImages(pixels), np.zeros(len(images), np.int64), ("",), ids)
+        return embed_images(self.release, found, labelled=False, role=role)
 
 
 class Encoders:
-    """Loaded text models, by fingerprint; made inside the event loop.
+    """Loaded models, by fingerprint; made inside the event loop.
 
     Args:
         settings: Of the service.
@@ -26,29 +71,33 @@ class Encoders:
     """
 
     def __init__(self, settings: ServiceSettings, known: Sequence[str]) -> None:
-        self.models: dict[str, TextModel] = {}
-        self.named: dict[str, TextModel] = {}
+        self.models: dict[str, TextModel | ImageModel] = {}
+        self.named: dict[str, TextModel | ImageModel] = {}
         for name, opened in settings.models:
             model = opened(known)
             self.models[model.fingerprint] = self.named[name] = model
         self._gatherings = {
             fingerprint: Gathering(
-                _Embedder(model), what="texts", most=_AT_ONCE, seconds=_SECONDS, room=settings.limits.waiting
+                _Embedder(model), what=kind_of(model), most=_AT_ONCE, seconds=_SECONDS, room=settings.limits.waiting
             )
             for fingerprint, model in self.models.items()
         }
 
-    async def embed(self, texts: Sequence[str], fingerprint: str, role: Role) -> EmbeddingSet:
-        """Embed texts with a model.
+    async def embed(self, items: Items, fingerprint: str, role: Role, kind: Kind) -> EmbeddingSet:
+        """Embed texts or images with a model.
 
         Raises:
-            ServiceError: It is not loaded, or too many texts wait.
+            ServiceError: It is not loaded, embeds something else, or too many items wait.
         """
         if fingerprint not in self._gatherings:
             raise self.not_loaded(fingerprint)
-        return await self._gatherings[fingerprint].ask((texts, role), len(texts))
+        gathering = self._gatherings[fingerprint]
+        if gathering.what != kind:
+            raise ServiceError(422, f"The model {fingerprint} embeds {gathering.what}, no {kind}.",
+                               expected=f'"{gathering.what}"', intact="Nothing was changed.")  # fmt: skip
+        return await gathering.ask((items, role), len(items))
 
-    def model(self, name: str) -> TextModel:
+    def model(self, name: str) -> TextModel | ImageModel:
         """Return a model by fingerprint, or by the name that was given when the service started.
 
         Raises:
@@ -73,36 +122,43 @@ class Encoders:
             await one.close()
 
 
-class _Embedder:
-    """Embeds the texts of several requests at once; queries and documents apart, since their prefixes may differ."""
+def kind_of(model: TextModel | ImageModel) -> Kind:
+    """Return what a model embeds."""
+    return "images" if isinstance(model, ImageModel) else "texts"
 
-    def __init__(self, model: TextModel) -> None:
+
+class _Embedder:
+    """Embeds the items of several requests at once; queries and documents apart, since their prefixes may differ."""
+
+    def __init__(self, model: TextModel | ImageModel) -> None:
         self._model = model
 
-    def __call__(self, asked: list[tuple[Sequence[str], Role]]) -> list[EmbeddingSet | Exception]:
+    def __call__(self, asked: list[tuple[Items, Role]]) -> list[EmbeddingSet | Exception]:
         answers: dict[int, EmbeddingSet | Exception] = {}
         for role in {role for _, role in asked}:
             some = [number for number, (_, of) in enumerate(asked) if of == role]
             answers |= zip(some, self._embedded([asked[number][0] for number in some], role), strict=True)
         return [answers[number] for number in range(len(asked))]
 
-    def _embedded(self, lists: Sequence[Sequence[str]], role: Role) -> Iterable[EmbeddingSet | Exception]:
+    def _embedded(self, lists: Sequence[Items], role: Role) -> Iterable[EmbeddingSet | Exception]:
         try:
-            made = self._of([text for texts in lists for text in texts], role)
+            with metrics.timed(metrics.SECONDS, "embed"):
+                made = self._of([item for items in lists for item in items], role)
         except Exception as error:
             if len(lists) == 1:
                 return [error]
-            return [one for texts in lists for one in self._embedded([texts], role)]  # only one of them is at fault
+            return [one for items in lists for one in self._embedded([items], role)]  # only one of them is at fault
         parts, start = [], 0
-        for texts in lists:
-            parts.append(made[start : start + len(texts)])
-            start += len(texts)
+        for items in lists:
+            parts.append(made[start : start + len(items)])
+            start += len(items)
         return parts
 
-    def _of(self, texts: Sequence[str], role: Role) -> EmbeddingSet:
+    def _of(self, items: Any, role: Role) -> EmbeddingSet:
         from limpet.data.text_set import TextSet
         from limpet.embeddings import StringArray
 
-        ids = StringArray.of([str(number) for number in range(len(texts))])
-        with metrics.timed(metrics.SECONDS, "embed"):
-            return self._model.embed(TextSet(StringArray.of(list(texts)), None, (), ids), role=role)
+        if isinstance(self._model, ImageModel):
+            return self._model.embed(items, role)
+        ids = StringArray.of([str(number) for number in range(len(items))])
+        return self._model.embed(TextSet(StringArray.of(items), None, (), ids), role=role)

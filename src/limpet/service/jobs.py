@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -28,7 +28,7 @@ from limpet.galleries import Gallery
 from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.geometry import Hypersphere, Space
 from limpet.service.documents import without_nothing
-from limpet.service.encoders import Encoders
+from limpet.service.encoders import Encoders, ImageModel
 from limpet.service.problems import problem_of
 from limpet.service.settings import ServiceSettings
 from limpet.service.writer import GalleryWriter
@@ -37,7 +37,17 @@ from limpet.upgrade.base import Upgrade
 from limpet.upgrade.filling import FillInterruptedError
 from limpet.upgrade.lifecycle import POSSIBLE, Phase, check_step
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.vector_sources import CallableItems, ItemSource, VectorSource, WithText, vectors_of_texts
+from limpet.upgrade.vector_sources import (
+    CallableItems,
+    ItemSource,
+    ReleaseVectors,
+    VectorSource,
+    WithText,
+    vectors_of_texts,
+)
+
+if TYPE_CHECKING:
+    from limpet.training.text_models import TextModel
 
 JobStep = Literal["start", "backfill", "index", "swap", "rollback", "finish", "cancel", "verify", "gc", "doctor"]
 STEPS: tuple[JobStep, ...] = get_args(JobStep)
@@ -338,13 +348,13 @@ class Jobs:
         if isinstance(it, GalleryUpgrade):
             from limpet.galleries.doctor import doctor
 
-            source = None if model is None else vectors_of_texts(model, self._texts(it.gallery))
+            source = None if model is None else self._vectors(model, partial(self._texts, it.gallery))
             found = self._called(doctor, options, it.gallery, source)
         else:
             from limpet.galleries.doctor.own_index import examine
 
             rows = open_source(rows_of(self.settings.url))
-            source = None if model is None else vectors_of_texts(model, SourceTexts(rows))
+            source = None if model is None else self._vectors(model, partial(SourceTexts, rows))
             found = self._called(examine, options, rows, source)
         told: dict[str, Any] = {**found.to_dict(), "url": without_secrets(found.url)}
         return told
@@ -378,13 +388,24 @@ class Jobs:
         return found
 
     def _source(self, it: Upgrade, options: Mapping[str, Any]) -> VectorSource:
-        """Return what embeds the items: a loaded model, and their texts."""
+        """Return what embeds the items: a loaded model, and their texts or images."""
         wanted = it.model("new").fingerprint
         model = self.encoders.model(options.get("model") or wanted)
         if isinstance(it, OwnedIndex):
-            return vectors_of_texts(model, it.texts)
+            return self._vectors(model, lambda: it.texts)
         assert isinstance(it, GalleryUpgrade)
-        return vectors_of_texts(model, self._texts(it.gallery))
+        return self._vectors(model, partial(self._texts, it.gallery))
+
+    def _vectors(self, model: TextModel | ImageModel, texts: Callable[[], ItemSource[list[str]]]) -> VectorSource:
+        if not isinstance(model, ImageModel):
+            return vectors_of_texts(model, texts())
+        if self.settings.images is None:
+            raise ServiceError(
+                409, "The service does not know the images of the items.", expected="images to embed",
+                to_do="start it with --data DATA; or run `limpet upgrade backfill` beside it.",
+                intact="Nothing was changed.",
+            )  # fmt: skip
+        return ReleaseVectors(model.release, self.settings.images(model.release.record.encoder))
 
     def _texts(self, gallery: Gallery) -> ItemSource[list[str]]:
         """Open the texts of a gallery's items."""

@@ -21,6 +21,7 @@ from limpet.service.documents import (
     SearchResponse,
     array_of,
 )
+from limpet.service.encoders import Items, Kind
 from limpet.service.pages import Page, digest_of
 from limpet.service.serving import Serving, allowed, serving
 
@@ -70,36 +71,38 @@ async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = Non
         wanted: What for, and how.
         raw: The queries as little-endian float32, in place of those in the request.
     """
-    if sum(one is not None for one in (wanted.vectors, wanted.texts, raw)) != 1:
-        raise ServiceError(422, "Nothing, or several things, to search for.", expected='one of "vectors" and "texts"')
+    if sum(one is not None for one in (wanted.vectors, wanted.texts, wanted.images, raw)) != 1:
+        raise ServiceError(422, "Nothing, or several things, to search for.", expected='"vectors", "texts" or "images"')
     gallery, limits = service.gallery, service.settings.limits
     while True:
-        generation = _generation(gallery, wanted.model, texts=wanted.texts is not None)
+        kind: Kind = "texts" if wanted.images is None else "images"
+        items: Items | None = wanted.texts if wanted.images is None else wanted.images
+        generation = _generation(gallery, wanted.model, embeds=items is not None)
         queries: NDArray[np.float32] | EmbeddingSet
-        if wanted.texts is not None:
-            service.refuse_many("texts", len(wanted.texts), limits.batch)
-            queries = await service.encoders.embed(wanted.texts, generation.fingerprint, "query")
+        if items is not None:
+            service.refuse_many(kind, len(items), limits.batch)
+            queries = await service.encoders.embed(items, generation.fingerprint, "query", kind)
         else:
             queries = array_of(raw if raw is not None else wanted.vectors or [], generation.geometry.dim)
         service.refuse_many("queries", len(queries), limits.batch)
         document = await to_thread.run_sync(
             _answered, service, wanted, queries, generation.fingerprint, limiter=service.searching
         )
-        swapped = document["active"] != generation.name  # while the texts were embedded
-        if wanted.model is None and wanted.cursor is None and wanted.texts is not None and swapped:
+        swapped = document["active"] != generation.name  # while they were embedded
+        if wanted.model is None and wanted.cursor is None and items is not None and swapped:
             continue
         for name, hits in Counter(hit.generation for of_query in document["hits"] for hit in of_query).items():
             metrics.HITS.labels(name).inc(hits)
         return document
 
 
-def _generation(gallery: Gallery, model: str | None, *, texts: bool) -> Generation:
+def _generation(gallery: Gallery, model: str | None, *, embeds: bool) -> Generation:
     """Return the generation of the model of queries."""
     state = gallery.state
     if model is not None:
         return state.by_name.get(model) or state.made_by(model)
     models = [one for one in state.generations if one.mapped_from is None]
-    if not texts and len(models) > 1:
+    if not embeds and len(models) > 1:
         raise ServiceError(
             422, "Nothing says which model made the queries, and the gallery has vectors of several.",
             expected=f'"model", one of {", ".join(one.fingerprint for one in models)}',

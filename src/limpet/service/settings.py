@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from limpet.service.encoders import ImageModel
     from limpet.training.text_models import TextModel
     from limpet.upgrade.vector_sources import ItemSource
 
@@ -49,10 +50,11 @@ class ServiceSettings:
 
     Args:
         url: Of a gallery, or of a table or collection whose upgrade is watched and steered.
-        models: Open the text models that embed queries and items, by name; each is called with the fingerprints of
-            the gallery's models.
+        models: Open the models that embed queries and items, by name; each is called with the fingerprints of the
+            gallery's models.
         texts: Opens the texts of a gallery's items, for a backfill.
-        images: Opens the images of a gallery's items, (n, channels, height, width), which the console shows.
+        images: Opens the images of a gallery's items, (n, channels, height, width), as a model wants them for a
+            backfill, or as the console shows them.
         host: Address to listen at.
         port: Of the API; 0 for any that is free.
         health_port: Of health and metrics; None for neither.
@@ -66,9 +68,9 @@ class ServiceSettings:
 
     url: str
     folder: Path
-    models: tuple[tuple[str, Callable[[Sequence[str]], TextModel]], ...] = ()
+    models: tuple[tuple[str, Callable[[Sequence[str]], TextModel | ImageModel]], ...] = ()
     texts: Callable[[], ItemSource[list[str]]] | None = None
-    images: Callable[[], ItemSource[NDArray[np.uint8]]] | None = None
+    images: Callable[..., ItemSource[NDArray[np.uint8]]] | None = None
     host: str = "127.0.0.1"
     port: int = 8520
     health_port: int | None = None

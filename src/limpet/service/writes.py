@@ -12,6 +12,7 @@ from limpet.errors import DataError, ServiceError
 from limpet.galleries.rows import batches
 from limpet.galleries.state import GalleryState
 from limpet.service.documents import UpsertRequest, array_of
+from limpet.service.encoders import Items, Kind
 from limpet.service.serving import Serving, allowed, serving
 from limpet.service.writer import Written
 
@@ -37,12 +38,14 @@ async def upsert(
     service.writer.refuse_reader()
     state, ids = service.gallery.state, given.ids
     service.refuse_many("items", len(ids), service.settings.limits.batch)
-    if (given.vectors is None) == (given.texts is None):
-        raise ServiceError(422, "Items with vectors and texts, or without both.", expected='"vectors" or "texts"')
-    if given.texts is None:
-        sets = [_points(state, model, ids, vectors) for model, vectors in (given.vectors or {}).items()]
+    if sum(one is not None for one in (given.vectors, given.texts, given.images)) != 1:
+        raise ServiceError(422, "Items of nothing, or of several things.", expected='"vectors", "texts" or "images"')
+    if given.vectors is not None:
+        sets = [_points(state, model, ids, vectors) for model, vectors in given.vectors.items()]
+    elif given.texts is not None:
+        sets = await _embedded(service, state, ids, given.texts, "texts")
     else:
-        sets = await _embedded(service, state, ids, given.texts)
+        sets = await _embedded(service, state, ids, given.images or [], "images")
     if not sets:
         raise ServiceError(422, "Items without vectors.", expected='"vectors" of one model or more')
     [batch] = batches(state, sets, given.metadata, len(ids))
@@ -59,15 +62,17 @@ def _points(state: GalleryState, model: str, ids: list[str], vectors: list[list[
     return EmbeddingSet(points, ids, generation.fingerprint, generation.geometry, role="document")
 
 
-async def _embedded(service: Serving, state: GalleryState, ids: list[str], texts: list[str]) -> list[EmbeddingSet]:
-    if len(texts) != len(ids):
-        raise DataError(f"{len(texts)} texts for {len(ids)} ids.", expected="one for each, in their order")
+async def _embedded(
+    service: Serving, state: GalleryState, ids: list[str], items: Items, kind: Kind
+) -> list[EmbeddingSet]:
+    if len(items) != len(ids):
+        raise DataError(f"{len(items)} {kind} for {len(ids)} ids.", expected="one for each, in their order")
     models = [one for one in state.generations if one.fingerprint in service.encoders.models]
     if state.active not in (one.name for one in models):
         raise service.encoders.not_loaded(state.by_name[state.active].fingerprint)
     sets = []
     for generation in models:
-        made = await service.encoders.embed(texts, generation.fingerprint, "document")
+        made = await service.encoders.embed(items, generation.fingerprint, "document", kind)
         vectors = np.ascontiguousarray(made.vectors, np.float32)
         sets.append(EmbeddingSet(vectors, ids, generation.fingerprint, generation.geometry, role="document"))
     return sets
