@@ -187,9 +187,8 @@ def _forwarded() -> APIRouter:
                 if not (again or isinstance(error, httpx.ConnectError)):
                     raise _writer_gone() from error
                 again = False  # the writer is started again, and its socket stays: this waits for it
-        return StreamingResponse(
-            answer.aiter_raw(), answer.status_code, headers, background=BackgroundTask(answer.aclose)
-        )
+        parts = _until(request.app.state.serving.stopping, answer.aiter_raw())
+        return StreamingResponse(parts, answer.status_code, headers, background=BackgroundTask(answer.aclose))
 
     return router
 
