@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c",
-             ".service": "ini", "": "docker"}  # fmt: skip
+             ".service": "ini", ".md": "markdown", "": "docker"}  # fmt: skip
 """By the end of a file's name; a Dockerfile has none."""
 MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "partial_labels.md",
             "label_free.md",
@@ -156,7 +156,7 @@ def page_of(path: str) -> str | None:
             return "results/opened" + path.removeprefix(RESULTS)
         place = "results/files" + path.removeprefix(RESULTS)
         return place + ".md" if path.endswith(".txt") else place
-    return f"project/{path}" if path.endswith(".md") else f"source/{path}.md"
+    return f"project/{path}" if path.endswith(".md") and "/" not in path else f"source/{path}.md"
 
 
 def placed(nav: Iterable[Any], made: list[str]) -> Iterator[Any]:
