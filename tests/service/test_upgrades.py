@@ -107,6 +107,8 @@ def test_steps_are_refused_at_another_epoch_and_where_they_are_not_possible(clie
     assert client.take("start", headers={"If-Match": before}, model="words-256")["status"] == "done"
     stale = client.post("/v1/upgrade/cancel", headers={"If-Match": before})
     assert stale.status_code == 412 and "epoch" in stale.json()["title"]
+    assert client.post("/v1/upgrade/swap?dry_run=true").json()["type"] == "limpet:GalleryError"
+    assert client.post("/v1/upgrade/swap?dry_run=true", json={"force": "a reason"}).json()["possible"] is True
     failed = client.take("swap")
     assert failed["status"] == "failed" and failed["problem"]["type"] == "limpet:GalleryError"
     assert client.take("swap", older_than=3.0)["problem"]["status"] == 422

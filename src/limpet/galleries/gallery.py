@@ -702,6 +702,18 @@ class Gallery:
             event["link"] = vars(link) if link else None
             return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
 
+    def check_swap(self, *, force: str | None = None, allow_missing: int = 0) -> None:
+        """Refuse what `swap` would refuse now of a started upgrade; nothing is changed.
+
+        Args:
+            force: As for `swap`.
+            allow_missing: As for `swap`.
+
+        Raises:
+            GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
+        """
+        self._allowed_swap(*self.now(), force, allow_missing)
+
     def _allowed_swap(
         self, pointer: Pointer, state: GalleryState, force: str | None, allow_missing: int
     ) -> Link | None:

@@ -197,6 +197,8 @@ class Jobs:
             self._check(job, it)
             if it is None:
                 return {"possible": True}
+            if step == "swap" and isinstance(it, GalleryUpgrade):
+                self._called(it.gallery.check_swap, job.options)
             found = it.status()
             plan = it.plan(self._source(it, job.options)) if step == "backfill" else None
             return {
