@@ -22,4 +22,4 @@ def test_every_operation_says_which_right_it_needs() -> None:
     }
     needs = {"post /v1/items": "write", "delete /v1/items": "write", "post /v1/upgrade/{step}": "upgrade"}
     needs["delete /v1/jobs/{name}"] = "upgrade"
-    assert rights == {operation: [needs.get(operation, "read")] for operation in rights} and len(rights) == 13
+    assert rights == {operation: [needs.get(operation, "read")] for operation in rights} and len(rights) == 17

@@ -90,6 +90,20 @@ class Embedders(Opening):
     data: str | None = None
 
 
+@dataclass(frozen=True)
+class LiveOptions(Options):
+    """What live queries are to say of the model that is prepared.
+
+    Args:
+        shadow: Share of text searches, such as 0.1, of which the prepared model is asked as well once they are
+            answered. `GET /v1/upgrade/evidence` says how the models differ.
+        canary: Share of text searches that the prepared model answers.
+    """
+
+    shadow: Annotated[float, RARE] = 0.0
+    canary: Annotated[float, RARE] = 0.0
+
+
 def serve(
     url: LiveUrl,
     *,
@@ -97,6 +111,7 @@ def serve(
     sets: DataSets = DataSets(),
     listening: Listening = Listening(),
     readers: int = 0,
+    live: LiveOptions = LiveOptions(),
     limits: LimitOptions = LimitOptions(),
 ) -> int:
     """Serve a gallery over HTTP, and the steps of an upgrade as jobs, until SIGTERM or Ctrl-C.
@@ -133,6 +148,7 @@ def serve(
             texts=None if embedders.texts is None else partial(_texts, sets, embedders.texts),
             images=None if embedders.data is None else partial(_images, sets, embedders.data),
             host=listening.host, port=listening.port, health_port=listening.health_port, readers=readers,
+            shadow=live.shadow, canary=live.canary,
             keys=listening.keys or os.environ.get("LIMPET_KEYS"), certificate=listening.certificate,
             certificate_key=listening.certificate_key,
             limits=RequestLimits(

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NewThreshold", "NoRelevant",
-    "PMetrics", "Ranked", "RowLists", "SelfAndCross", "Thresholds", "Variant", "Verdict", "available_cores", "check_sides", "class_names_of",
-    "clearly_worse", "clusters_of", "groups_drawn", "histogram", "mean_of", "metrics_named", "no_rows", "rank",
-    "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "sharded", "top_k", "uncertainty_of", "verdict",
+    "PMetrics", "Ranked", "RowLists", "SelfAndCross", "Thresholds", "Variant", "Verdict", "available_cores",
+    "check_sides", "class_names_of", "clearly_worse", "clusters_of", "groups_drawn", "histogram", "mean_of",
+    "metrics_named", "no_rows", "rank", "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "sharded",
+    "top_k", "uncertainty_of", "verdict",
 ]  # fmt: skip
 
 __getattr__, __dir__ = on_first_use(__name__)

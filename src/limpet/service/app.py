@@ -232,6 +232,7 @@ class _Told:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         headers = HEADERS | (console.HEADERS if scope["path"].startswith(f"{console.PLACE}/") else {})
+        scope["request_id"] = request
         start, status = time.perf_counter(), 500
 
         async def told(message: Message) -> None:

@@ -43,9 +43,21 @@ class SearchRequest(RequestBody):
     k: int = Field(10, ge=1, description="Hits of every query; of a page.")
     where: str | None = Field(None, description='What metadata must meet, such as "price<10 AND exists(label)".')
     exact: bool = Field(True, description="Compare with every vector; otherwise use approximate indexes.")
+    route_key: str | None = Field(
+        None, max_length=200, description="While a canary runs: requests of one key, such as a user, are answered by "
+        "one model. When left out, those of the same texts are.",
+    )  # fmt: skip
     cursor: str | None = Field(
         None, description='Pages of one commit: "" begins, and every answer brings the cursor of the next page.'
     )
+
+
+class ClickRequest(RequestBody):
+    """An item that a person chose among the hits of a search."""
+
+    request: str = Field(max_length=64, description="The header X-Request-ID of the answer.")
+    id: str = Field(max_length=1000, description="The item.")
+    query: int = Field(0, ge=0, description="Number of the query in the request.")
 
 
 class FoundHit(BaseModel):

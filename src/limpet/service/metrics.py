@@ -25,6 +25,11 @@ STORE = Histogram("limpet_store_seconds", "Seconds of the store", ["op"], bucket
 REQUESTS = Counter("limpet_requests", "Requests", ["route", "code"])
 REFUSED = Counter("limpet_refused", "Requests that were refused, by problem", ["reason"])
 HITS = Counter("limpet_hits", "Hits", ["generation"])
+OVERLAP = Histogram(
+    "limpet_shadow_overlap_at_10",
+    "Share of the first ten hits that both models find",
+    buckets=[tenth / 10 for tenth in range(11)],
+)
 _ROWS = Gauge("limpet_generation_rows", "Items with a vector", ["generation"], multiprocess_mode="mostrecent")
 _ITEMS = Gauge("limpet_items", "Items", multiprocess_mode="mostrecent")
 _COMMIT = Gauge("limpet_commit", "Number of the last commit", multiprocess_mode="mostrecent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 from pydantic_core import to_json
+from starlette.background import BackgroundTask
 
 from limpet.errors import ServiceError
 from limpet.galleries import Gallery
 from limpet.service import metrics
 from limpet.service.documents import (
     FLOAT32,
+    ClickRequest,
     ItemsResponse,
     SearchRequest,
     SearchResponse,
@@ -57,10 +60,27 @@ async def asked(request: Request) -> tuple[SearchRequest, bytes | None]:
 
 @router.post("/search", response_model=SearchResponse, openapi_extra=_BODIES)
 async def search(
-    given: Annotated[tuple[SearchRequest, bytes | None], Depends(asked)], service: Annotated[Serving, Depends(serving)]
+    request: Request,
+    given: Annotated[tuple[SearchRequest, bytes | None], Depends(asked)],
+    service: Annotated[Serving, Depends(serving)],
 ) -> Response:
     """Find the items nearest to each query among all vectors that queries of their model may search."""
-    return Response(to_json(await found(service, *given)), media_type="application/json")
+    (wanted, raw), start = given, perf_counter()
+    arm = service.evidence.arm(wanted)
+    canary = {"model": arm[1].fingerprint} if arm is not None and arm[0] == "new" else {}
+    answer = Response(
+        to_json(await found(service, wanted.model_copy(update=canary), raw)), media_type="application/json"
+    )
+    if arm is not None:  # noted once the answer is sent
+        seconds = perf_counter() - start
+        answer.background = BackgroundTask(service.evidence.note, request.scope["request_id"], wanted, arm, seconds)
+    return answer
+
+
+@router.post("/clicks", status_code=204)
+async def click(given: ClickRequest, service: Annotated[Serving, Depends(serving)]) -> None:
+    """Say which hit a person chose: evidence for shadow and canary."""
+    service.evidence.click(given.request, given.id, given.query)
 
 
 async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = None) -> dict[str, Any]:

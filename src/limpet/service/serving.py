@@ -13,6 +13,7 @@ from limpet.errors import ServiceError
 from limpet.galleries import Gallery
 from limpet.service.encoders import Encoders
 from limpet.service.keys import RIGHTS, AccessControl, AccessRight, digest_of
+from limpet.service.live_evidence import LiveEvidence
 from limpet.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Serving:
         self.encoders = Encoders(settings, known)
         self.searching = CapacityLimiter(os.cpu_count() or 1)  # more at a time only get in each other's way
         self.gate = AccessControl(settings.keys, settings.limits.rate)
+        if gallery is not None:
+            self._evidence = LiveEvidence(settings, self.encoders, gallery)
 
     @property
     def gallery(self) -> Gallery:
@@ -61,6 +64,12 @@ class Serving:
                 expected="/v1/upgrade and /v1/jobs", to_do="search the table or collection itself.",
             )  # fmt: skip
         return self._gallery
+
+    @property
+    def evidence(self) -> LiveEvidence:
+        """What live queries say of the model that is prepared."""
+        _ = self.gallery  # there is none of an index that an application owns
+        return self._evidence
 
     @property
     def watches(self) -> bool:
@@ -86,6 +95,8 @@ class Serving:
         """Answer what waits, and let go of everything."""
         if hasattr(self, "_writer"):
             await self._writer.close()
+        if self._gallery is not None:
+            await self._evidence.close()
         await self.encoders.close()
         if self._gallery is not None:
             self._gallery.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from limpet.errors import ConfigError, refuse
 from limpet.service.keys import AccessControl
-from limpet.support.ranges import Positive, PositiveInt, checked
+from limpet.support.ranges import Positive, PositiveInt, Share, checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +44,7 @@ class RequestLimits:
     rate: Positive | None = None
 
 
+@checked
 @dataclass(frozen=True)
 class ServiceSettings:
     """What a service serves, to whom, and how.
@@ -62,6 +63,8 @@ class ServiceSettings:
         keys: File of keys, or their lines; None lets everybody in who reaches the address.
         certificate: TLS certificate, a PEM file.
         certificate_key: Its private key.
+        shadow: Share of the text searches of which the model that is prepared is asked, too, once they are answered.
+        canary: Share of the text searches that the model that is prepared answers.
         folder: Of this run: sockets between processes, jobs, and what metrics are made of.
         secret: Signs what clients send back.
     """
@@ -75,6 +78,8 @@ class ServiceSettings:
     port: int = 8520
     health_port: int | None = None
     readers: int = 0
+    shadow: Share = 0.0
+    canary: Share = 0.0
     keys: Path | str | None = None
     certificate: Path | None = None
     certificate_key: Path | None = None

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 from collections.abc import AsyncIterable
 from contextlib import suppress
+from io import BytesIO, StringIO
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi.sse import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
 from limpet.attached.opening import open_upgrade, upgrade_journal
+from limpet.engines.sides import ModelSide
 from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.upgrade import GalleryUpgrade
 from limpet.service.documents import GalleryResponse
 from limpet.service.jobs import Job, JobStep, StepOptions, epoch_of
+from limpet.service.live_evidence import LiveEvidenceSummary
 from limpet.service.serving import Serving, allowed, serving
 from limpet.service.writes import RequestKey
 from limpet.upgrade.status import UpgradeStatus
@@ -68,6 +73,31 @@ def thresholds(
     if threshold is None:
         return found
     return found.model_copy(update={"rows": tuple(found.at(one) for one in threshold)})
+
+
+@router.get("/upgrade/evidence", tags=["upgrade"], dependencies=_READ)
+def evidence(service: Provided) -> LiveEvidenceSummary:
+    """Return what live queries said of the model that is prepared, since the last step of the upgrade."""
+    return service.evidence.summary()
+
+
+@router.get("/upgrade/evidence/{side}.npz", tags=["upgrade"], dependencies=_READ, response_class=Response,
+            responses={200: {"content": {"application/octet-stream": {}}}})  # fmt: skip
+def evidence_queries(service: Provided, side: ModelSide) -> Response:
+    """Return the queries that both models were asked, by one of them, as `limpet evaluate` and `rehearse` read them."""
+    names, vectors = service.evidence.queries(side)
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, vectors=vectors, ids=np.array(names))
+    return Response(content.getvalue(), media_type="application/octet-stream")
+
+
+@router.get("/upgrade/evidence/clicks.csv", tags=["upgrade"], dependencies=_READ, response_class=Response,
+            responses={200: {"content": {"text/csv": {}}}})  # fmt: skip
+def evidence_clicks(service: Provided) -> Response:
+    """Return which items were clicked for these queries, as `limpet evaluate --relevant` reads them."""
+    lines = StringIO()
+    csv.writer(lines).writerows([("query", "item"), *service.evidence.clicks()])
+    return Response(lines.getvalue(), media_type="text/csv")
 
 
 @router.get("/upgrade/journal", tags=["upgrade"], dependencies=_READ)
