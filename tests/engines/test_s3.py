@@ -225,6 +225,10 @@ def test_a_sharded_gallery_with_its_top_in_a_bucket(place: str, object_server: O
         refused = pytest.raises(LockedError, match="the first")
         with store.writing("the first"), refused, other.writing("the second", timeout=0.1):
             pass
+        with store.exclusive("serve", timeout=0.1) as check, other.writing("beside it"):
+            check()
+            with pytest.raises(LockedError), other.exclusive("serve", timeout=0.1):
+                pass
         with Gallery(other) as gallery:
             gallery.backup(tmp_path / "backup")
     finally:

@@ -84,5 +84,12 @@ class Database(Protocol):
 class ClosableDatabase(Database, Protocol):
     """A database that can be closed."""
 
+    def exclusive(self, name: str, who: str, kept: str, timeout: float) -> AbstractContextManager[None]:
+        """Let one process at a time be in such a block of a name; one that ends leaves it.
+
+        Raises:
+            LockedError: Another process was in it for longer.
+        """
+
     def close(self) -> None:
         """Close its connections."""

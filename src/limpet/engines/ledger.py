@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.engines.checks import OF_GALLERIES, damaged
-from limpet.engines.database import Database
+from limpet.engines.database import ClosableDatabase
 from limpet.engines.filters import COLUMN_TYPES, Metadata
 from limpet.engines.planning import MOST_GENERATIONS, CommitPlan, check, planned, unknown_generation
 from limpet.engines.store import Changes, Commit, Committed, Document, Items, JournalEntry, Pointer, Vectors, digest_of
@@ -44,7 +44,7 @@ _TABLES = (
 class GalleryLedger:
     """Items, journal and pointer."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: ClosableDatabase) -> None:
         self.database = database
 
     def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
@@ -332,7 +332,7 @@ def kept_file(digest: str, content: Any) -> bytes:
 
 
 def read_journal(
-    database: Database, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
+    database: ClosableDatabase, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
 ) -> list[JournalEntry]:
     """Return entries of the journal of a gallery, or of attachments, in order.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -160,6 +160,12 @@ class LedgerStore(SingleWriterStore):
     def pointer(self) -> Pointer:
         """Return what exists now."""
         return self.ledger.pointer()[0]
+
+    @contextmanager
+    def exclusive(self, who: str, *, timeout: float) -> Iterator[Callable[[], object]]:
+        """Be the only process of a kind, see `Store.exclusive`; the session that has the lock is asked for it."""
+        with self.ledger.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
+            yield self.pointer
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""

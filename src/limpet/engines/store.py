@@ -8,7 +8,7 @@ makes rows, journal and pointer durable together, or leaves everything as it was
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -411,6 +411,17 @@ class Store(Protocol):
         Raises:
             GalleryError: Another writer holds it; the message names its process and since when. A lock whose process
                 is gone is taken over.
+        """
+
+    def exclusive(self, who: str, *, timeout: float) -> AbstractContextManager[Callable[[], object]]:
+        """Be the only process of a kind at this gallery, beside writers: yields what to call now and then.
+
+        Args:
+            who: The kind, such as "serve".
+            timeout: Seconds to wait for another process.
+
+        Raises:
+            LockedError: Another process is it; what was yielded raises a `GalleryError` once another one may be.
         """
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:

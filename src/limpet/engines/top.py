@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +90,10 @@ class Top(ABC):
     @abstractmethod
     def digests(self) -> set[str]:
         """Return the digests of all values."""
+
+    @abstractmethod
+    def exclusive(self, who: str, timeout: float) -> AbstractContextManager[Callable[[], object]]:
+        """Be the only process of a kind, see `Store.exclusive`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -194,6 +199,12 @@ class LedgerTop(Top):
     def digests(self) -> set[str]:
         """Return the digests of all values."""
         return {str(digest) for (digest,) in self.database.execute("SELECT digest FROM files")}
+
+    @contextmanager
+    def exclusive(self, who: str, timeout: float) -> Iterator[Callable[[], object]]:
+        """Be the only process of a kind, see `Store.exclusive`; the session that has the lock is asked for it."""
+        with self.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
+            yield self.read
 
     def close(self) -> None:
         """Close the database."""

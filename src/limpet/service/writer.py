@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -77,11 +77,11 @@ class GalleryWriter:
         """Hold the lock of the one service that writes; wait for it where another has it."""
         while not self._closing.is_set():
             try:
-                with _exclusive(self.gallery):
+                with self.gallery.store.exclusive("serve", timeout=0.2) as check:
                     self._remember()
                     self._settle("here")
                     while not self._closing.wait(_AGAIN):
-                        self.gallery.store.pointer()  # through the session that has the lock, if it is one's
+                        check()
             except LimpetError as error:
                 self._settle(f"This service only reads: {error.given}")
                 self._closing.wait(_AGAIN)
@@ -217,12 +217,3 @@ class GalleryWriter:
 def _requests(entry: JournalEntry) -> list[dict[str, Any]]:
     listed = entry.event.get("requests", [])
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-
-
-def _exclusive(gallery: Gallery) -> Any:
-    """Return what lets one service at a time write into a gallery; of a store without a database, nothing does."""
-    store: Any = gallery.store
-    database = getattr(store, "database", None) or getattr(getattr(store, "top", None), "database", None)
-    if database is None:
-        return nullcontext()
-    return database.exclusive(f"limpet service of {store.url}", "serve", "this gallery", 0.2)

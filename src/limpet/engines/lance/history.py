@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from limpet.engines.database import Database
+from limpet.engines.database import ClosableDatabase
 from limpet.engines.forks import at_fork
 from limpet.engines.lance.places import TableVersions
 from limpet.engines.ledger import GalleryLedger
@@ -33,7 +33,7 @@ class PlaceHistory:
         clock: In seconds, which all writers share; that of this machine since it was started if None.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, database: ClosableDatabase, clock: Callable[[], float] | None = None) -> None:
         self._database, self._clock, self._ledger = database, clock, GalleryLedger(database)
         at_fork(self, in_child=PlaceHistory._start_anew)
         self._start_anew()

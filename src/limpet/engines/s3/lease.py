@@ -29,10 +29,11 @@ class Lease:
 
     Args:
         bucket: Where the object is.
+        name: Of the object.
     """
 
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: Bucket, name: str = NAME) -> None:
+        self._bucket, self._name = bucket, name
         self._seen, self._since = "", 0.0  # the last sign of another holder, and when it was new to us
         self._holding = False
 
@@ -71,7 +72,7 @@ class Lease:
 
     def _wait(self, who: str, until: float) -> str:
         while True:
-            found = self._bucket.read(NAME)
+            found = self._bucket.read(self._name)
             tag = None if found is None else found[1]
             by = "" if found is None else _writer(found[0])
             if tag is not None and tag != self._seen:
@@ -104,9 +105,9 @@ class Lease:
         """Write a sign; None where the last one is another one's by now."""
         sign = {"writer": holder(who) if who else "", "sign": secrets.token_hex(8)}
         content = json.dumps(sign).encode()
-        tag = self._bucket.put(NAME, content, over)
+        tag = self._bucket.put(self._name, content, over)
         if tag is None:
-            found = self._bucket.read(NAME)
+            found = self._bucket.read(self._name)
             return found[1] if found is not None and found[0] == content else None  # whose reply was lost
         return tag
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,6 +164,13 @@ class S3Top(Top):
     def digests(self) -> set[str]:
         """Return the digests of all values."""
         return set(self._read()[0].files)
+
+    @contextmanager
+    def exclusive(self, who: str, timeout: float) -> Iterator[Callable[[], object]]:
+        """Be the only process of a kind, see `Store.exclusive`, as long as it gives signs."""
+        lease = Lease(self._bucket, f"{who}.json")
+        with lease.held(who, timeout):
+            yield lease.check
 
     def close(self) -> None:
         """Do nothing: connections are closed with this object."""

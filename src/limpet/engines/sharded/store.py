@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
@@ -189,6 +189,10 @@ class ShardedStore(SingleWriterStore):
                 pass  # unless it is being written, or this process may only read
         stamped = self.top.read()
         return stamped, TopRecord.read(stamped.document)
+
+    def exclusive(self, who: str, *, timeout: float) -> AbstractContextManager[Callable[[], object]]:
+        """Be the only process of a kind at the top, see `Store.exclusive`."""
+        return self.top.exclusive(who, timeout)
 
     @property
     def _is_writer(self) -> bool:
