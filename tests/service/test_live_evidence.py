@@ -86,6 +86,11 @@ def test_the_overlap_of_the_shadow_is_that_of_all_vectors(live: Served, words: A
     assert low <= shadow["alike"]["overlap"]["mean"] <= high and shadow["thresholds"]["kept"] == "number"
     assert set(shadow["milliseconds"]) == {"old", "new"} and found["canary"]["old"]["answers"] == len(ASKED)
     assert found["canary"]["new"]["answers"] == 0
+    page = live.get("/console/upgrade").text
+    assert (
+        f"{len(ASKED)} queries that both models answered" in page
+        and f"{shadow['alike']['overlap']['mean']:.3f}" in page
+    )
 
     made = {side: np.load(io.BytesIO(live.get(f"/v1/upgrade/evidence/{side}.npz").content)) for side in ("old", "new")}
     assert list(made["old"]["ids"]) == list(made["new"]["ids"]) and made["new"]["vectors"].shape == (len(ASKED), 256)
@@ -108,6 +113,7 @@ def test_a_canary_answers_a_share_of_the_requests_by_their_key(live: Served) -> 
     found = live.get("/v1/upgrade/evidence").json()["canary"]
     assert found["new"]["answers"] == round(120 * share) and found["old"]["answers"] == 120 - round(120 * share)
     assert found["new"]["clicked"]["mean"] == 0 and found["new"]["milliseconds"]["mean"] > 0
+    assert f"<td>{found['new']['answers']}</td>" in live.get("/console/upgrade").text
 
 
 def test_a_share_is_at_most_one(tmp_path: Path) -> None:

@@ -139,7 +139,12 @@ def console(settings: ServiceSettings) -> FastAPI:
         if status is not None and status.gallery is not None and phase == "steady" and status.lacking["new"]:
             steps.append("backfill")
         links = () if service.watches else service.gallery.state.links
-        return visit.page("upgrade.html", "Upgrade", steps=steps, links=links, **_choices(service), **found)
+        asked = not service.watches and (service.settings.shadow or service.settings.canary)
+        live = steering.evidence(service) if asked else None
+        return visit.page(
+            "upgrade.html", "Upgrade", steps=steps, links=links, live=live, shares=service.settings,
+            **_choices(service), **found,
+        )  # fmt: skip
 
     @app.get("/upgrade/{step}")
     def check(visit: Reader, step: JobStep) -> Response:

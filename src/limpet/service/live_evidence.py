@@ -176,7 +176,7 @@ class LiveEvidence:
         at, found = await asyncio.to_thread(self._gallery.store.pointer), dict[Arm, Any]()
         for side, generation in zip(_ARMS, (asked.old, asked.new), strict=True):
             start = time.perf_counter()
-            made = await self._encoders.embed(asked.wanted.texts or [], generation.fingerprint, "query")
+            made = await self._encoders.embed(asked.wanted.texts or [], generation.fingerprint, "query", "texts")
             hits = await asyncio.to_thread(self._hits, made, asked.wanted, at)
             found[side] = {"seconds": time.perf_counter() - start, "hits": hits, "vectors": encoded(made.vectors)}
         for one, other in zip(found["old"]["hits"], found["new"]["hits"], strict=True):
