@@ -55,7 +55,7 @@ class Setting:
     old_share: float = 0.3
     old_model: str = "words"
     old_epochs: int = 10
-    epochs: int = 20
+    epochs: int = 10
     dim: int = 32
     batch: int = 128
     head: str = "softmax"
@@ -237,6 +237,11 @@ def cell(setting: Setting, row: Row, seed: int, place: Place) -> dict[str, Any]:
     if moved:
         found["degrees"] = moved[-1]
     return written(file, {**found, "seconds": time.process_time() - started})
+
+
+def finished_cell(setting: Setting, row: Row, seed: int, place: Place) -> bool:
+    """Return whether a cell was measured."""
+    return place.record(setting, row, seed).exists()
 
 
 def by_class(query: EmbeddingSet, gallery: EmbeddingSet) -> list[float]:

