@@ -6,6 +6,7 @@ classes; the readers of their data sets, which have tests of their own, are not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.ranking import leaderboard_of
 from limpet_bench.run import Bench
 from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, check_suite
-from limpet_bench.suites import SUITES
+from limpet_bench.suites import SUITES, suite_named
 
 from .shipped import EVERY
 from .writing import with_runs
@@ -154,6 +155,8 @@ def smaller_test(name: str, test: EvaluationSet, size: int | tuple[int, int]) ->
 
 NAMES = [name for name in SUITES if EVERY[name].track != "features"]
 """Heads over frozen models of texts are run by tests of their own."""
+GPU_KIT = Path(__file__).parents[2] / "benchmarks" / "gpu"
+GPU_PARTS = re.findall(r"^def (\w+)\(\) -> Suite:", (GPU_KIT / "suites.py").read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +166,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> TaskCache:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(f"{GPU_KIT / 'suites.py'}:{part}" for part in GPU_PARTS)])
 def test_a_suite_runs_and_gives_all_rows_and_figures(
     name: str,
     cache: TaskCache,
@@ -171,7 +174,7 @@ def test_a_suite_runs_and_gives_all_rows_and_figures(
     monkeypatch: pytest.MonkeyPatch,
     write_official: Callable[..., Path],
 ) -> None:
-    whole = EVERY[name]
+    whole = suite_named(name)
     suite = toy(whole, monkeypatch)
     root = write_official(tmp_path / "data", landmarks=12, images=4)
     found = Bench(cache, root).run(suite)
