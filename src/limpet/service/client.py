@@ -174,6 +174,24 @@ class _Calls:
             raise error_of(job["problem"])
         return job
 
+    @_Method
+    def job(self, name: str, *, wait: float = 0.0) -> _Steps[dict[str, Any]]:
+        """Return a job, once it is over or after so many seconds."""
+        found: dict[str, Any] = yield from self._ask("GET", f"/v1/jobs/{name}", params={"wait": wait})
+        return found
+
+    @_Method
+    def cancel_job(self, name: str) -> _Steps[dict[str, Any]]:
+        """Let a job that waits go, and a backfill stop after its batch."""
+        found: dict[str, Any] = yield from self._ask("DELETE", f"/v1/jobs/{name}")
+        return found
+
+    @_Method
+    def journal(self, last: int = 20) -> _Steps[list[dict[str, Any]]]:
+        """Return what was done, the last event last."""
+        found: list[dict[str, Any]] = yield from self._ask("GET", "/v1/upgrade/journal", params={"last": last})
+        return found
+
     def _ask(self, method: str, path: str, **content: Any) -> _Steps[Any]:
         """Send a request, again where that may help, and return what the answer holds.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from limpet.errors import SpaceMismatchError, UnusableVectorsError
 
+Kind: TypeAlias = Literal["texts", "images"]
 FLOAT32 = np.dtype("<f4")
 GivenVectors = Annotated[
     list[list[float]] | str,
@@ -50,6 +51,13 @@ class SearchRequest(RequestBody):
     cursor: str | None = Field(
         None, description='Pages of one commit: "" begins, and every answer brings the cursor of the next page.'
     )
+
+    @property
+    def items(self) -> tuple[Kind, list[str] | list[bytes]] | None:
+        """What the service is to embed; None where vectors were sent."""
+        if self.images is not None:
+            return "images", self.images
+        return None if self.texts is None else ("texts", self.texts)
 
 
 class ClickRequest(RequestBody):

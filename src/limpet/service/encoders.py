@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from limpet.errors import DataError, ServiceError
 from limpet.service import metrics
+from limpet.service.documents import Kind
 from limpet.service.gathering import Gathering
 from limpet.service.settings import ServiceSettings
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from limpet.models.release import Release
     from limpet.training.text_models import TextModel
 
-Kind: TypeAlias = Literal["texts", "images"]
 Items: TypeAlias = Sequence[str] | Sequence[bytes]
 _AT_ONCE, _SECONDS = 64, 0.005
 _MOST_PIXELS = 50_000_000  # of an image: a small file may hold many

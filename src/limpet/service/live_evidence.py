@@ -134,12 +134,12 @@ class LiveEvidence:
     def arm(self, wanted: SearchRequest) -> tuple[Arm, Generation] | None:
         """Return which model answers a request, and the one that is prepared; None where there is no choice."""
         chosen = self.settings.shadow or self.settings.canary
-        if not chosen or wanted.texts is None or wanted.model is not None or wanted.cursor is not None:
+        if not chosen or wanted.items is None or wanted.model is not None or wanted.cursor is not None:
             return None
         new = self.prepared
         if new is None:
             return None
-        return ("new" if _share_of(wanted.route_key or json.dumps(wanted.texts)) < self.settings.canary else "old"), new
+        return ("new" if _share_of(wanted.route_key or repr(wanted.items)) < self.settings.canary else "old"), new
 
     async def note(self, request: str, wanted: SearchRequest, arm: tuple[Arm, Generation], seconds: float) -> None:
         """Note an answer that was made, and let the shadow have a share of them."""
@@ -176,7 +176,8 @@ class LiveEvidence:
         at, found = await asyncio.to_thread(self._gallery.store.pointer), dict[Arm, Any]()
         for side, generation in zip(_ARMS, (asked.old, asked.new), strict=True):
             start = time.perf_counter()
-            made = await self._encoders.embed(asked.wanted.texts or [], generation.fingerprint, "query", "texts")
+            kind, items = asked.wanted.items or ("texts", [])
+            made = await self._encoders.embed(items, generation.fingerprint, "query", kind)
             hits = await asyncio.to_thread(self._hits, made, asked.wanted, at)
             found[side] = {"seconds": time.perf_counter() - start, "hits": hits, "vectors": encoded(made.vectors)}
         for one, other in zip(found["old"]["hits"], found["new"]["hits"], strict=True):

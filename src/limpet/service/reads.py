@@ -24,7 +24,6 @@ from limpet.service.documents import (
     SearchResponse,
     array_of,
 )
-from limpet.service.encoders import Items, Kind
 from limpet.service.pages import Page, digest_of
 from limpet.service.serving import Serving, allowed, serving
 
@@ -95,11 +94,10 @@ async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = Non
         raise ServiceError(422, "Nothing, or several things, to search for.", expected='"vectors", "texts" or "images"')
     gallery, limits = service.gallery, service.settings.limits
     while True:
-        kind: Kind = "texts" if wanted.images is None else "images"
-        items: Items | None = wanted.texts if wanted.images is None else wanted.images
-        generation = _generation(gallery, wanted.model, embeds=items is not None)
+        generation = _generation(gallery, wanted.model, embeds=wanted.items is not None)
         queries: NDArray[np.float32] | EmbeddingSet
-        if items is not None:
+        if wanted.items is not None:
+            kind, items = wanted.items
             service.refuse_many(kind, len(items), limits.batch)
             queries = await service.encoders.embed(items, generation.fingerprint, "query", kind)
         else:
@@ -109,7 +107,7 @@ async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = Non
             _answered, service, wanted, queries, generation.fingerprint, limiter=service.searching
         )
         swapped = document["active"] != generation.name  # while they were embedded
-        if wanted.model is None and wanted.cursor is None and items is not None and swapped:
+        if wanted.model is None and wanted.cursor is None and wanted.items is not None and swapped:
             continue
         for name, hits in Counter(hit.generation for of_query in document["hits"] for hit in of_query).items():
             metrics.HITS.labels(name).inc(hits)

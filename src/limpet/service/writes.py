@@ -11,8 +11,8 @@ from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, ServiceError
 from limpet.galleries.rows import batches
 from limpet.galleries.state import GalleryState
-from limpet.service.documents import UpsertRequest, array_of
-from limpet.service.encoders import Items, Kind
+from limpet.service.documents import Kind, UpsertRequest, array_of
+from limpet.service.encoders import Items
 from limpet.service.serving import Serving, allowed, serving
 from limpet.service.writer import Written
 

@@ -55,8 +55,8 @@ class UpgradeVerification:
         return not self.problems and not self.queries
 
 
-class Upgrade(Protocol):
-    """An upgrade of a live index, which is read and written meanwhile; see `limpet.upgrade.lifecycle` for its steps.
+class UpgradeSteps(Protocol):
+    """The steps of an upgrade of a live index, which is read and written meanwhile; see `limpet.upgrade.lifecycle`.
 
     A step that was interrupted is resumed by the same call.
 
@@ -86,39 +86,6 @@ class Upgrade(Protocol):
 
     def status(self) -> UpgradeStatus:
         """Count all items, and return where it stands and what comes next."""
-        ...
-
-    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what a backfill will take; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
-        ...
-
-    def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
-        """Return the steps that are left until queries find new vectors of all items, in order.
-
-        Args:
-            at_once: Whether queries of the new model may search old vectors.
-        """
-        ...
-
-    def rehearse(
-        self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
-        class_column: str = "label", seed: int = 0, progress: Progress[Told] = None,
-    ) -> Results:  # fmt: skip
-        """Take all steps on a copy of a sample in memory, and measure searches throughout; nothing is changed.
-
-        Args:
-            source: Where the vectors of the new model come from.
-            sample: Items of the copy.
-            queries: The same queries by the old and by the new model; sampled items when left out.
-            class_column: Metadata column, or column of a table, of the class: items of a query's class are relevant.
-            seed: Of the sample, and of what is shown.
-            progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
-                "total" while items are embedded.
-        """
-        ...
-
-    def backfill(self, source: VectorSource, **options: Unpack[FillOptions]) -> Backfilled:
-        """Give items that lack one a new vector; what is written meanwhile wins."""
         ...
 
     def index(self) -> None:
@@ -159,4 +126,41 @@ class Upgrade(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+class Upgrade(UpgradeSteps, Protocol):
+    """The same, where this process has the index: what needs items and vectors of its own."""
+
+    def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
+        """Say what a backfill will take; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
+        ...
+
+    def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
+        """Return the steps that are left until queries find new vectors of all items, in order.
+
+        Args:
+            at_once: Whether queries of the new model may search old vectors.
+        """
+        ...
+
+    def rehearse(
+        self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
+        class_column: str = "label", seed: int = 0, progress: Progress[Told] = None,
+    ) -> Results:  # fmt: skip
+        """Take all steps on a copy of a sample in memory, and measure searches throughout; nothing is changed.
+
+        Args:
+            source: Where the vectors of the new model come from.
+            sample: Items of the copy.
+            queries: The same queries by the old and by the new model; sampled items when left out.
+            class_column: Metadata column, or column of a table, of the class: items of a query's class are relevant.
+            seed: Of the sample, and of what is shown.
+            progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+                "total" while items are embedded.
+        """
+        ...
+
+    def backfill(self, source: VectorSource, **options: Unpack[FillOptions]) -> Backfilled:
+        """Give items that lack one a new vector; what is written meanwhile wins."""
         ...

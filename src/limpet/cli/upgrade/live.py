@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from limpet.attached.base import Attachment
     from limpet.evaluation.thresholds import Thresholds
     from limpet.galleries.upgrade import GalleryUpgrade
-    from limpet.upgrade.base import Upgrade
+    from limpet.service.remote import ServedUpgrade
+    from limpet.upgrade.base import UpgradeSteps
 
 _TYPED = {"source": "model", "reports": "evidence", "adapter": "link", "mixing": "same_column", "orders": "order"}
 """Options by the parameter that they become, where the names differ."""
@@ -37,16 +39,24 @@ _INSTEAD = {
     accepts_keys=False,
     n_tokens=1,
     help="A gallery: FOLDER, memory:FOLDER or postgresql://HOST/DATABASE. Or your own index: "
-    "postgresql://HOST/DATABASE?table=NAME, qdrant://HOST/COLLECTION?ledger=FILE, or milvus:// and chroma:// likewise.",
+    "postgresql://HOST/DATABASE?table=NAME, qdrant://HOST/COLLECTION?ledger=FILE, or milvus:// and chroma:// likewise. "
+    "Steps can also be those of a service, http://HOST:PORT; its key is read from LIMPET_KEY.",
 )
 class LiveUrl(str):
     """URL of a live index, as the user typed it; may contain a password."""
+
+    @property
+    def served(self) -> bool:
+        """Whether it is the URL of a service."""
+        return self.startswith(("http://", "https://"))
 
     @property
     def owner(self) -> str:
         """Who owns the rows, for messages."""
         from limpet.attached.opening import is_attached
 
+        if self.served:
+            return "a service"
         return "an index that an application owns" if is_attached(self) else "a gallery"
 
     @contextmanager
@@ -58,20 +68,49 @@ class LiveUrl(str):
             yield it
 
     @contextmanager
+    def steered(self) -> Iterator[GalleryUpgrade | Attachment | ServedUpgrade]:
+        """Open the upgrade, here or behind a service, and close it."""
+        with self.service() if self.served else self.opened() as it:
+            yield it
+
+    @contextmanager
+    def service(self) -> Iterator[ServedUpgrade]:
+        """Open the upgrade behind a service, and close it."""
+        from limpet.service.client import Client
+        from limpet.service.remote import ServedUpgrade
+
+        with self._completing(), ServedUpgrade(Client(self, key=os.environ.get("LIMPET_KEY"))) as it:
+            yield it
+
+    @contextmanager
     def told(self) -> Iterator[None]:
-        """Complete the commands in errors, and say that a gallery is intact."""
+        """Complete the commands in errors, and say that a gallery is intact.
+
+        Raises:
+            ConfigError: It is the URL of a service, or of a gallery that ends with its process.
+        """
+        from limpet.attached.opening import is_attached
+
+        if self.served:
+            raise ConfigError("This command does not work over HTTP.", expected="the URL of what the service serves",
+                              to_do="run it there; steps of the upgrade work over HTTP.")  # fmt: skip
+        with self._completing():
+            if not is_attached(self):
+                GalleryUrl(self).refuse_in_ram()
+            yield
+
+    @contextmanager
+    def _completing(self) -> Iterator[None]:
         from limpet.attached.opening import is_attached
 
         try:
-            if not is_attached(self):
-                GalleryUrl(self).refuse_in_ram()
             yield
         except ConfigError as error:  # which comes before any work
             error.to_do = self.completed(error.to_do)
             raise
         except LimpetError as error:
             error.to_do = self.completed(error.to_do or "`limpet upgrade status` says where the upgrade stands.")
-            error.intact = error.intact or "The gallery is intact." * (not is_attached(self))
+            error.intact = error.intact or "The gallery is intact." * (not self.served and not is_attached(self))
             raise
 
     def completed(self, text: str) -> str:
@@ -112,11 +151,13 @@ class LiveUrl(str):
     def _instead(self) -> str:
         from limpet.attached.opening import is_attached
 
+        if self.served:
+            return "leave it out: the service knows what to embed, and with which model."
         if is_attached(self):
             return "leave it out: a gallery alone has it."
         return "leave it out: it is for your own index, such as a table, ?table=NAME in the URL."
 
-    def tell(self, it: Upgrade, **done: object) -> int:
+    def tell(self, it: UpgradeSteps, **done: object) -> int:
         """Print the status and the next commands; with --json also what the command did."""
         from limpet.upgrade.status import next_lines
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from limpet.cli.console import console, long_texts, print_json, print_table, progress_bar
 from limpet.cli.gallery.options import GraphOptions, Links, Spending
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from limpet.attached.base import StartPlan
     from limpet.evaluation.results import Evaluation
     from limpet.support.progress import Told
-    from limpet.upgrade.base import Upgrade
+    from limpet.upgrade.base import Upgrade, UpgradeSteps
     from limpet.upgrade.filling import Backfilled
 
 
@@ -66,6 +66,13 @@ def start(
     from limpet.upgrade.model import UpgradeModel
 
     refuse("" in (old_name, new.name), "A model without a name.", "--old-name NAME")
+    if url.served:
+        with url.service() as served, console.status("starting"):
+            url.call(
+                served.start, str(new.model or new.name or ""), dim=new.dim, old=old_name, index=index,
+                aside=aside, same_column=same_column, dry_run=dry_run, reports=links.evidence, adapter=links.link,
+            )  # fmt: skip
+            return url.tell(served)
     with url.told():
         model, space, reads = new.opened()
         own = is_attached(url)
@@ -126,7 +133,7 @@ def status(url: LiveUrl, *, threshold: list[float] = []) -> int:
     """
     from limpet.galleries.upgrade import GalleryUpgrade
 
-    with url.opened() as it:
+    with url.steered() as it:
         if not threshold:
             return url.tell(it)
         if not isinstance(it, GalleryUpgrade):
@@ -170,11 +177,8 @@ def backfill(
     """
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
     limits = replace(limits, budget=spending.items(limits.budget))
-    with url.opened() as it:
-        vectors = source_of(it, source, sets, of or "new")
-        if vectors is None:
-            raise _nothing_to_embed(it, url)
-        moment = made_at(it, source, made)
+    with url.steered() as it:
+        vectors, moment = _vectors_of(it, url, source, sets, of), made_at(it, source, made)
         while True:
             with _progress(it) as progress:
                 done: Backfilled = url.call(
@@ -190,6 +194,16 @@ def backfill(
     return {"interrupted": 130, "done": int(bool(done.missing))}.get(done.stopped, 0)
 
 
+def _vectors_of(it: Any, url: LiveUrl, source: NewVectors, sets: DataSets, of: ModelSide | None) -> Any:
+    """Return where vectors come from; of a service, what it calls the model that is to embed, if one was named."""
+    if url.served:
+        return None if source.model is None else str(source.model)
+    vectors = source_of(it, source, sets, of or "new")
+    if vectors is None:
+        raise _nothing_to_embed(it, url)
+    return vectors
+
+
 def _nothing_to_embed(it: Upgrade, url: LiveUrl) -> ConfigError:
     steps = it.status().next
     step = next((one for one in steps if one.words[0] == "backfill"), steps[0])
@@ -201,7 +215,7 @@ def _nothing_to_embed(it: Upgrade, url: LiveUrl) -> ConfigError:
 
 
 @contextmanager
-def _progress(it: Upgrade) -> Iterator[Callable[[Told], None]]:
+def _progress(it: UpgradeSteps) -> Iterator[Callable[[Told], None]]:
     """Show a live bar; the first Ctrl-C lets the batch end, the second one stops at once."""
     from limpet.upgrade.filling import FillInterruptedError
 
@@ -265,7 +279,7 @@ def index(url: LiveUrl, *, hnsw: GraphOptions = GraphOptions()) -> int:
     Examples:
         limpet upgrade index live
     """
-    with url.opened() as it:
+    with url.steered() as it:
         with console.status("building indexes"):
             url.call(it.index, graph=hnsw.chosen(getattr(it, "graph", None)))
         return url.tell(it)
@@ -296,7 +310,7 @@ def swap(
         limpet upgrade swap live
         limpet upgrade swap "postgresql://shop@db/shop?table=shop.items" --model st:MODEL --writes new
     """
-    with url.opened() as it:
+    with url.steered() as it:
         vectors = source.opened(it, "new")
         with console.status("waiting for a lock"):
             url.call(it.swap, source=vectors, writes=writes, allow_missing=allow_missing, force=force)
@@ -324,7 +338,7 @@ def rollback(
     Examples:
         limpet upgrade rollback live
     """
-    with url.opened() as it:
+    with url.steered() as it:
         vectors = source.opened(it, "old")
         with console.status("waiting for a lock"):
             url.call(it.rollback, source=vectors, writes=writes, allow_missing=allow_missing)
@@ -358,8 +372,8 @@ def cancel(url: LiveUrl, *, allow_missing: int | None = None, force: bool = Fals
     return _end(url, "cancelled", lambda it: url.call(it.cancel, allow_missing=allow_missing, force=force))
 
 
-def _end(url: LiveUrl, called: str, step: Callable[[Upgrade], None]) -> int:
-    with url.opened() as it:
+def _end(url: LiveUrl, called: str, step: Callable[[UpgradeSteps], None]) -> int:
+    with url.steered() as it:
         stays = it.model(it.serving)
         with console.status("checking items, and removing what was added"):
             step(it)
@@ -386,7 +400,7 @@ def verify(url: LiveUrl, *, source: LateVectors = LateVectors(), watch: float | 
         limpet upgrade verify "postgresql://shop@db/shop?table=shop.items" --watch 60
     """
     refuse(watch is not None and watch < 0, f"--watch {watch}.", "at least 0 seconds")
-    with url.opened() as it, console.status("reading vectors and queries"):
+    with url.steered() as it, console.status("reading vectors and queries"):
         found = url.call(it.verify, watch=watch, source=source.opened(it, it.serving))
         source.tell()
     for problem in found.problems:
@@ -435,8 +449,12 @@ def log(url: LiveUrl, *, last: int = 20) -> int:
     from limpet.attached.opening import upgrade_journal
 
     refuse(last < 1, f"--last {last}.", "at least 1")
-    with url.told():
-        events = upgrade_journal(url, last)
+    if url.served:
+        with url.steered() as it:
+            events = it.journal(last)
+    else:
+        with url.told():
+            events = upgrade_journal(url, last)
     print_table("Log", ["at", "step", "what"], [[str(one["at"]), str(one["kind"]), _details(one)] for one in events])
     print_json({"log": events})
     return 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from limpet.attached.plan import Unstarted
     from limpet.galleries.upgrade import GalleryUpgrade
     from limpet.geometry import Space
-    from limpet.upgrade.base import Upgrade
+    from limpet.upgrade.base import UpgradeSteps
     from limpet.upgrade.model import UpgradeModel
     from limpet.upgrade.vector_sources import VectorSource
 
@@ -72,7 +72,7 @@ class LateVectors(Embedding):
             the stored vectors when left out.
     """
 
-    def opened(self, it: Upgrade, side: ModelSide) -> VectorSource | None:
+    def opened(self, it: UpgradeSteps, side: ModelSide) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Raises:
@@ -147,7 +147,7 @@ def vectors_for(
     )  # people named it, and give it now
 
 
-def made_at(it: Upgrade, given: Embedding, made: str | None) -> datetime | None:
+def made_at(it: UpgradeSteps, given: Embedding, made: str | None) -> datetime | None:
     """Return when stored vectors were made, which is the start of the upgrade unless somebody says; None of others."""
     refuse(made is not None and _stored(given) is None, "--made without stored vectors.", "both, or neither")
     if made is None:
