@@ -15,7 +15,7 @@ demo: $(INSTALLED)
 # The console on the gallery of the demo, until Ctrl-C; `make demo` makes the gallery.
 serve: $(INSTALLED)
 	test -d runs/demo/gallery || $(RUN)/limpet demo
-	$(RUN)/limpet serve runs/demo/gallery --data glyphs $(ARGS)
+	$(RUN)/limpet serve runs/demo/gallery --model release:runs/demo/old --model release:runs/demo/p2s --data glyphs $(ARGS)
 
 test: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)

@@ -35,6 +35,7 @@ from limpet.errors import LimpetError, ServiceError, without_secrets
 from limpet.galleries.state import Generation
 from limpet.service import problems, reads, steering
 from limpet.service.documents import SearchRequest
+from limpet.service.encoders import kind_of
 from limpet.service.jobs import Job, JobStep, StepOptions
 from limpet.service.keys import AccessKey, digest_of
 from limpet.service.serving import Serving
@@ -379,6 +380,7 @@ def _choices(service: Serving) -> dict[str, Any]:
     return {
         "names": dict.fromkeys(named, ""),
         "fingerprints": {one.fingerprint: name for name, one in named.items()},
+        "of_texts": any(kind_of(one) == "texts" for one in named.values()),
     }
 
 
