@@ -30,7 +30,7 @@ LIMPET = [sys.executable, "-m", "limpet"]
 def photograph(page: Page, name: str) -> None:
     """Write an image of the page that is open, in few colours."""
     content = page.screenshot(full_page=True)
-    Image.open(io.BytesIO(content)).convert("RGB").quantize(64).save(IMAGES / f"console_{name}.png", optimize=True)
+    Image.open(io.BytesIO(content)).convert("RGB").quantize(128).save(IMAGES / f"console_{name}.png", optimize=True)
 
 
 def main() -> None:
