@@ -138,14 +138,21 @@ def list_jobs(service: Provided) -> list[Job]:
     return list(service.jobs.all.values())
 
 
+def known_job(name: str, service: Provided) -> Job:
+    """Return the job that a path names, before any part of an answer is sent."""
+    return service.jobs.get(name)
+
+
+KnownJob = Annotated[Job, Depends(known_job)]
+
+
 @router.get("/jobs/{name}", tags=["upgrade"], dependencies=_READ)
 async def get_job(
-    name: str,
+    job: KnownJob,
     service: Provided,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end.")] = 0.0,
 ) -> Job:
     """Return a job."""
-    job = service.jobs.get(name)
     with suppress(TimeoutError):
         async with asyncio.timeout(wait):
             async for last in service.jobs.events(job):
@@ -154,13 +161,13 @@ async def get_job(
 
 
 @router.get("/jobs/{name}/events", tags=["upgrade"], dependencies=_READ, response_class=EventSourceResponse)
-async def job_events(name: str, service: Provided) -> AsyncIterable[Job]:
+async def job_events(job: KnownJob, service: Provided) -> AsyncIterable[Job]:
     """Send a job whenever something became of it, as server-sent events, until it is over."""
-    async for job in service.jobs.events(service.jobs.get(name)):
-        yield job
+    async for last in service.jobs.events(job):
+        yield last
 
 
 @router.delete("/jobs/{name}", tags=["upgrade"], dependencies=[allowed("upgrade")])
-def cancel_job(name: str, service: Provided) -> Job:
+def cancel_job(job: KnownJob, service: Provided) -> Job:
     """Let a job that waits go, and a backfill stop after its batch."""
-    return service.jobs.cancel(service.jobs.get(name))
+    return service.jobs.cancel(job)
