@@ -75,7 +75,7 @@ def test_pages_show_script_as_text_and_load_nothing_from_elsewhere(client: Serve
 
 
 def test_a_step_is_taken_after_its_dry_run_and_with_its_name_typed(client: Served) -> None:
-    assert client.get("/").url.path == "/console/"
+    assert client.get("/").url.path == client.get("/console").url.path == "/console/"
     check = client.get("/console/upgrade/start", params={"model": "words-256"})
     posted = {**hidden(check), "model": "words-256"}
     assert "Nothing was changed." in text(client.get("/console/upgrade/start", params={"model": "unknown"}))

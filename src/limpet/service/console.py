@@ -86,7 +86,7 @@ class Visit:
 
     def page(self, template: str, title: str, **values: Any) -> Response:
         """Return a page."""
-        values |= {"key": self.key, "running": [job for job in self.service.jobs.all.values() if not job.over]}
+        values |= {"key": self.key, "running": [job for job in steering.list_jobs(self.service) if not job.over]}
         return HTMLResponse(_page(self.request, template, title, **values))
 
     def go(self, place: str) -> Response:
@@ -214,7 +214,7 @@ def console(settings: ServiceSettings) -> FastAPI:
 
     @app.get("/doctor")
     def doctor(visit: Reader) -> Response:
-        known = [job for job in visit.service.jobs.all.values() if job.step == "doctor"]
+        known = [job for job in steering.list_jobs(visit.service) if job.step == "doctor"]
         return visit.page("doctor.html", "Doctor", last=known[-1] if known else None, **_choices(visit.service))
 
     @app.get("/journal")
