@@ -895,9 +895,8 @@ def http_api() -> str:
                           for name, one in schema.get("properties", {}).items()]  # fmt: skip
                 given += fields or [(f"`{kind}`", kind_of(schema), schema.get("description", ""))]
             parts += [table(["parameter or field", "type", "what it is"], given)] if given else []
-            answer = (
-                next(iter(operation["responses"].values()))["content"].get("application/json", {}).get("schema", {})
-            )
+            contents = [one["content"] for one in operation["responses"].values() if "content" in one]
+            answer = contents[0].get("application/json", {}).get("schema", {}) if contents else {}
             named = schemas.get(answer.get("$ref", "").rpartition("/")[2], {})
             fields = [(f"`{name}`", kind_of(one), one.get("description", "")) for name, one in
                       named.get("properties", {}).items()]  # fmt: skip
