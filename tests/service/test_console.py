@@ -86,6 +86,13 @@ def test_a_step_is_taken_after_its_dry_run_and_with_its_name_typed(client: Serve
     assert "0 items have vectors of g1 and of g2" in text(client.get("/console/thresholds?threshold="))
     plan = client.get("/console/upgrade/backfill", params={"budget": ""})
     assert "items to embed 12 of 12" in text(plan)
+    slow = client.post("/v1/upgrade/backfill", json={"batch": 1, "rate": 2}).json()
+    while not client.get(f"/v1/jobs/{slow['id']}").json()["progress"]:
+        pass
+    page = client.get(f"/console/jobs/{slow['id']}")
+    client.post(f"{page.url.path}/cancel", data=hidden(page))
+    assert client.wait(slow)["status"] == "cancelled"
+    assert client.get("/console/jobs/0000/events").status_code == 404
     stale = hidden(client.get("/console/upgrade/cancel"))
     assert "budget: Input should be a valid integer" in text(client.get("/console/upgrade/backfill?budget=many"))
     untyped = client.post("/console/upgrade/cancel", data={**stale, "typed": "swap"})

@@ -229,24 +229,23 @@ def console(settings: ServiceSettings) -> FastAPI:
         return visit.page("jobs.html", "Jobs", jobs=steering.list_jobs(visit.service)[::-1])
 
     @app.get("/jobs/{name}")
-    def job(visit: Reader, name: str) -> Response:
-        found = visit.service.jobs.get(name)
-        return visit.page("job_page.html", f"{found.step.capitalize()} {found.id}", job=found)
+    def job(visit: Reader, job: steering.KnownJob) -> Response:
+        return visit.page("job_page.html", f"{job.step.capitalize()} {job.id}", job=job)
 
     @app.get("/jobs/{name}/events", response_class=EventSourceResponse)
-    async def events(visit: Reader, name: str) -> AsyncIterator[ServerSentEvent]:
+    async def events(visit: Reader, job: steering.KnownJob) -> AsyncIterator[ServerSentEvent]:
         panel, told = _template("job.html"), ""
-        async for job in visit.service.jobs.events(visit.service.jobs.get(name)):
-            said = _said(job)
-            page = panel.render(job=job, base=visit.base, said=said if said != told else "")
+        async for last in visit.service.jobs.events(job):
+            said = _said(last)
+            page = panel.render(job=last, base=visit.base, said=said if said != told else "")
             yield ServerSentEvent(event="job", raw_data=page)
             told = said
-            if job.over:
-                yield ServerSentEvent(event="over", raw_data=job.status)
+            if last.over:
+                yield ServerSentEvent(event="over", raw_data=last.status)
 
     @app.post("/jobs/{name}/cancel")
-    def cancel(visit: Steerer, name: str) -> Response:
-        return visit.go(f"jobs/{steering.cancel_job(name, visit.service).id}")
+    def cancel(visit: Steerer, job: steering.KnownJob) -> Response:
+        return visit.go(f"jobs/{steering.cancel_job(job, visit.service).id}")
 
     @app.get("/keys")
     def keys(visit: Reader) -> Response:
