@@ -93,7 +93,9 @@ def encode_all(data: str, root: Path, work: Path) -> dict[str, EmbeddingSet]:
         parts = [embed_texts(encoder, part, cache=work / "cache") for part in texts.parts().values()]
         ids = [identifier for part in parts for identifier in part.ids]
         vectors = np.concatenate([part.vectors for part in parts])
-        found[model] = parts[0].replace(ids=StringArray.of(ids), vectors=vectors, labels=None, class_names=None, contents=None)
+        found[model] = parts[0].replace(
+            ids=StringArray.of(ids), vectors=vectors, labels=None, class_names=None, contents=None
+        )
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src/limpet"
 ALLOWED = {
     "LinkedEmbeddings",  # of LangChain and of openai, each called as its framework calls such a thing
+    "ServedVectorStore",  # of LangChain and of LlamaIndex, likewise
 }
 REWRITTEN = ("cli", "reports")
 

@@ -19,7 +19,7 @@ GivenVectors = Annotated[
     list[list[float]] | str,
     Field(description="One list of numbers each; or all of them as base64 of little-endian float32, row by row."),
 ]
-Images = Annotated[
+GivenImages = Annotated[
     list[Base64Bytes], Field(description="Encoded images, such as JPEG or PNG, as base64; embedded like texts.")
 ]
 Model = Annotated[str, Field(description="Fingerprint of a model, or the name of its generation, such as g1.")]
@@ -36,7 +36,7 @@ class SearchRequest(RequestBody):
 
     vectors: GivenVectors | None = None
     texts: list[str] | None = Field(None, description="Embedded by the model, which the service has to have loaded.")
-    images: Images | None = None
+    images: GivenImages | None = None
     model: Model | None = Field(
         None, description="The model of the queries. May be left out for texts and images, which the active model "
         "embeds, and while the gallery has vectors of one model.",
@@ -146,7 +146,7 @@ class UpsertRequest(RequestBody):
         None, description="By fingerprint or generation, of all ids each. Vectors that are not given are removed."
     )
     texts: list[str] | None = Field(None, description="Embedded by all loaded models that the gallery has.")
-    images: Images | None = None
+    images: GivenImages | None = None
     metadata: dict[str, list[Any]] | None = Field(None, description="By column, one value for each id, or null.")
 
 
