@@ -79,7 +79,7 @@ class StringArray(Sequence[str]):
                 to_do="convert them with str() so that you decide how they are written.",
             )
         try:
-            return cls.from_arrow(pa.array(values, type=pa.large_string()))
+            return cls._of_one(pa.array(values, type=pa.large_string()))
         except UnicodeEncodeError as error:
             raise DataError(
                 f"A text that cannot be written as UTF-8: {error.object!r}.",
@@ -103,7 +103,13 @@ class StringArray(Sequence[str]):
         if array.null_count:
             raise DataError(f"{array.null_count} missing identifiers.", expected="a text in every row")
         parts = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-        array = pa.concat_arrays([pa.array([], pa.large_string()), *(part.cast(pa.large_string()) for part in parts)])
+        return cls._of_one(
+            pa.concat_arrays([pa.array([], pa.large_string()), *(part.cast(pa.large_string()) for part in parts)])
+        )
+
+    @classmethod
+    def _of_one(cls, array: Any) -> StringArray:
+        """Take the memory of an Arrow array of large strings that nobody else has."""
         if len(array) == 0:
             return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
         _, offset_buffer, data_buffer = array.buffers()
@@ -128,6 +134,10 @@ class StringArray(Sequence[str]):
         if isinstance(index, int | np.integer):
             row = range(len(self))[int(index)]
             return bytes(self.data[self.offsets[row] : self.offsets[row + 1]]).decode()
+        if isinstance(index, slice) and index.step in (None, 1):
+            start, stop, _ = index.indices(len(self))
+            offsets = self.offsets[start : max(start, stop) + 1]
+            return StringArray(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
         import pyarrow as pa
 
         rows = np.arange(len(self))[index]
