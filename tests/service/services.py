@@ -18,6 +18,7 @@ import uvicorn
 from limpet.embeddings import EmbeddingSet
 from limpet.galleries import Gallery
 from limpet.service.app import writing_app
+from limpet.service.connections import BoundedConnection
 from limpet.service.settings import ServiceSettings
 
 DIM = 8
@@ -80,7 +81,10 @@ def served(url: str, **options: Any) -> Iterator[Served]:
         if "folder" not in options:
             options["folder"] = Path(stack.enter_context(TemporaryDirectory()))
         settings = ServiceSettings(url, port=0, **options)
-        server = uvicorn.Server(uvicorn.Config(writing_app(settings), port=0, log_config=None))
+        server = uvicorn.Server(uvicorn.Config(
+            writing_app(settings), port=0, log_config=None, http=BoundedConnection,
+            limit_concurrency=settings.limits.connections,
+        ))  # fmt: skip
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

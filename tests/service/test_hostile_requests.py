@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from limpet.service import connections
+from limpet.service.settings import RequestLimits
 from service.services import Served, create, drawn, served
 
 SCRIPT = "<script>alert(1)</script>"
@@ -87,3 +91,38 @@ def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(client: Served) -> N
 
     refused = client.post("/v1/search", content=parts(), headers={"Content-Type": "application/json"})
     assert refused.status_code == 413, refused.text
+
+
+def opened(client: Served, sent: bytes) -> socket.socket:
+    """Open a connection, and send the beginning of a request."""
+    found = socket.create_connection((client.base_url.host, client.base_url.port), timeout=20)
+    found.sendall(sent)
+    return found
+
+
+def ended(connection: socket.socket) -> bool:
+    """Say whether a connection was closed; it fails where it stays open without an answer."""
+    with connection, suppress(ConnectionResetError):
+        return connection.recv(1000) == b""
+    return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1 HTTP/1.1\r\nHost: a\r\n"])
+def test_connections_without_a_request_give_way(tmp_path: Path, sent: bytes) -> None:
+    with (
+        served(create(f"memory:{tmp_path / 'live'}"), limits=RequestLimits(connections=8)) as client,
+        ExitStack() as all_of,
+    ):
+        first = opened(client, sent)
+        for _ in range(30):
+            all_of.enter_context(opened(client, sent))
+        for number in range(3):
+            assert client.get("/v1", headers={"Connection": "close"}).status_code == 200, number
+        assert ended(first), "it gave way"
+
+
+def test_a_request_that_does_not_arrive_is_given_up(client: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ARRIVED", 0.2)
+    head = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    assert all(ended(opened(client, sent)) for sent in (b"", b"GET /v1 HT", head, head + b"{"))
+    assert client.get("/v1").status_code == 200

@@ -16,11 +16,13 @@ from typing import Any
 
 from starlette.types import ASGIApp
 from uvicorn import Config
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from limpet.errors import ServiceError
 from limpet.service import metrics
 from limpet.service.app import READY, SOCKET, reading_app, writing_app
+from limpet.service.connections import BoundedConnection
 from limpet.service.settings import ServiceSettings
 
 METRICS = "metrics"
@@ -28,6 +30,7 @@ METRICS = "metrics"
 DRAIN = 20
 """Seconds that requests have to end when the service is asked to."""
 _IDLE = 30  # seconds that a connection stays open between two requests; clients let go of theirs earlier
+_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until a process that could not start is tried again
 _HUNG = 60  # seconds without a sign of life after which a process is replaced
 
 
@@ -56,12 +59,14 @@ class ServiceProcesses(Multiprocess):
         self.writer = Multiprocess(writing, [of_writer])
         super().__init__(self._config(reading_app, verbose, **tls), [listening])
         self.processes_num = settings.readers
+        self._was_ready, self._pause, self._not_before = False, _PAUSE, 0.0
 
     def _config(self, make: Callable[[ServiceSettings], ASGIApp], verbose: bool, **options: Any) -> Config:
         return Config(
             partial(make, self.settings), factory=True, workers=1, access_log=False, server_header=False,
             limit_concurrency=self.settings.limits.connections, timeout_graceful_shutdown=DRAIN,
-            timeout_worker_healthcheck=_HUNG, timeout_keep_alive=_IDLE, log_config=log_settings(verbose), **options,
+            timeout_worker_healthcheck=_HUNG, timeout_keep_alive=_IDLE, http=BoundedConnection,
+            log_config=log_settings(verbose), **options,
         )  # fmt: skip
 
     def init_processes(self) -> None:
@@ -75,8 +80,24 @@ class ServiceProcesses(Multiprocess):
         super().init_processes()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that ended; the others are asked for a sign of life only then, which may take long."""
-        if any(one.process.exitcode is not None for one in (*self.writer.processes, *self.processes)):
+        """Replace processes that ended; the others are asked for a sign of life only then, which may take long.
+
+        A process that cannot start ends a service that never was ready. Later, such as while a database is stopped, it
+        is tried again.
+        """
+        if not self.lacking():
+            self._was_ready, self._pause = True, _PAUSE
+        ended = [one for one in (*self.writer.processes, *self.processes) if one.process.exitcode is not None]
+        if self._was_ready and any(one.exitcode == STARTUP_FAILURE for one in ended):
+            if time.monotonic() < self._not_before:
+                return
+            self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+            for of in (self.writer, self):
+                for place, one in enumerate(of.processes):
+                    if one.exitcode == STARTUP_FAILURE:
+                        of.processes[place] = Process(of.config, of.sockets)
+                        of.processes[place].start()
+        elif ended:
             self.writer.keep_subprocess_alive()
             super().keep_subprocess_alive()
         if self.writer.should_exit.is_set():

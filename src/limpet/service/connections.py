@@ -1,0 +1,72 @@
+"""Connections that cannot keep a service from answering others, however many are open and however slow they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+ARRIVED = 60.0
+"""Seconds in which a request has to arrive whole, counted from the connection or from its first byte."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """An HTTP connection that is closed if a request does not arrive in time.
+
+    uvicorn waits for requests without end, and refuses all further ones while as many connections are open as it may
+    have. Here the connection that has waited longest without a request gives way to a new one.
+    """
+
+    waiting: dict[BoundedConnection, None] = {}  # noqa: RUF012 (of this process, the one that waits longest first)
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request; let the longest idle connection go where there are too many."""
+        super().connection_made(transport)
+        self._await_request()
+        self.waiting[self] = None
+        over = len(self.connections) - (self.limit_concurrency or len(self.connections) + 1)
+        for oldest in list(self.waiting)[: over + 1 if over >= 0 else 0]:
+            oldest.drop()
+
+    def drop(self) -> None:
+        """Close at once, without a word."""
+        self.waiting.pop(self, None)
+        self.connections.discard(self)  # it is told later that it is lost
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._arrived()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin to count for the next request of a connection that stays open."""
+        self._await_request()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Be busy: a connection with a request gives way to none."""
+        self.waiting.pop(self, None)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Stop to count: the request is here."""
+        self._arrived()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Be the last of those that wait for a request."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self.waiting[self] = None
+
+    def _await_request(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(ARRIVED, self.drop)
+
+    def _arrived(self) -> None:
+        self.waiting.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
