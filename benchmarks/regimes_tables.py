@@ -83,7 +83,7 @@ def found_in(setting: Setting, rows: tuple[Row, ...], beside: str, seeds: tuple[
     return record
 
 
-def table(name: str, record: Mapping[str, Any], beside: str) -> list[str]:
+def table(title: str, record: Mapping[str, Any], beside: str) -> list[str]:
     """Return the part of the page on one setting."""
     facts = [f"{100 * value:.0f} % {FACTS[fact]}" for fact, value in record["facts"].items() if fact != "auc"]
     facts += [f"{FACTS['auc']}: {record['facts']['auc']:.3f}"] if "auc" in record["facts"] else []
@@ -92,13 +92,13 @@ def table(name: str, record: Mapping[str, Any], beside: str) -> list[str]:
     extra = [name for name in ("degrees", "told_apart") if any(name in row for row in record["rows"].values())]
     titles = {"degrees": "turned by", "told_apart": "told apart"}
     lines = [
-        f"### {name}",
+        f"### {title}",
         "",
         "; ".join([told, *facts]) + ".",
         "",
-        f"| | self | cross | self − {beside} | cross − {beside} | cross − {beside}, unseen by the old model "
-        f"| held out: self | cross | cross − {beside} |" + "".join(f" {titles[one]} |" for one in extra),
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * len(extra),
+        f"| | self | cross | self − {beside} | cross − {beside} | cross − {beside}, classes new to the old model "
+        f"| cross − {beside}, held-out classes |" + "".join(f" {titles[one]} |" for one in extra),
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * len(extra),
     ]
     for label, row in record["rows"].items():
         alone = label == beside
@@ -112,7 +112,7 @@ def table(name: str, record: Mapping[str, Any], beside: str) -> list[str]:
             more += unit or (f" {100 * row[one]:.0f} % |" if one in row else " |")
         lines.append(
             f"| {label} | {row['self trained']:.1f} | {row['cross trained']:.1f} | {gaps[0]} | {gaps[1]} | {gaps[2]} "
-            f"| {row['self held_out']:.1f} | {row['cross held_out']:.1f} | {gaps[3]} |{more}"
+            f"| {gaps[3]} |{more}"
         )
     return [*lines, ""]
 
@@ -164,6 +164,7 @@ def draw(points: list[dict[str, Any]], path: Path) -> None:
 
 def write(
     families: Mapping[str, Family],
+    claims: Mapping[str, str],
     predictions: Mapping[str, tuple[str, ...]],
     about: str,
     seeds: tuple[int, ...],
@@ -183,7 +184,14 @@ def write(
             else:
                 found[title] = record
         document["families"][name] = {"settings": found, "not run": missing}
-        lines += [f"## {name.capitalize()}", "", "Predicted before anything ran:", ""]
+        lines += [
+            f"## {name.capitalize()}",
+            "",
+            f"*Claim.* {claims[name]}",
+            "",
+            "*Predicted* before the family ran:",
+            "",
+        ]
         lines += [f"{number}. {text}" for number, text in enumerate(predictions[name], 1)]
         lines += [""]
         if name == "prototypes" and found:
@@ -196,7 +204,7 @@ def write(
                 lines += [f"| {what} | {rank:+.2f} | {p:.3f} |".replace("-", "−") for what, (rank, p) in ranks.items()]
                 lines += [""]
         for title, record in found.items():
-            lines += table(title, record, family.beside)
+            lines += table(f"{name.capitalize()}: {title}", record, family.beside)
         if missing:
             lines += [f"Not run: {', '.join(missing)}.", ""]
     lines += [f"{document['machine']}. Seeds {', '.join(map(str, seeds))}."]
