@@ -1,6 +1,6 @@
 """Where the papers' claims hold at a small size: settings varied one at a time, predictions written down first.
 
-    LIMPET_DATA=FOLDER python benchmarks/regimes.py              # a quarter of an hour on one core
+    LIMPET_DATA=FOLDER python benchmarks/regimes.py              # half an hour on one idle core
     LIMPET_DATA=FOLDER python benchmarks/regimes.py prototypes   # one family
 
 New models are heads of a linear layer over frozen sentence vectors (MiniLM-L6, 384 numbers), old ones over word vectors
@@ -12,8 +12,8 @@ unless a row says otherwise. Options are those of the papers, or were written he
 tuned. Numbers are mAP in percent, means over seeds 0, 1 and 2; intervals of 95 % draw whole classes.
 
 A finished cell is kept in the work folder and skipped by the next run; regimes.json and regimes.md are written from
-them. `PREDICTIONS` was committed before the first cell ran, but for that on longer training with MixBCT, which followed
-one look at 120 characters. Items and epochs were halved later, before any family was compared, to save time.
+what is finished. `PREDICTIONS` of a family were written before it ran, those of "scale" and two of "mixing" after a
+look at other cells. Items and epochs were halved before any family was compared, to save time.
 """
 
 from __future__ import annotations

@@ -197,16 +197,16 @@ def write(
         if name == "prototypes" and found:
             points, ranks = against_confusion(found)
             document["families"][name]["rank correlations"] = ranks
-            draw(points, out.with_suffix(".svg"))
-            lines += [f"![Gain over p2s by confusion]({out.with_suffix('.svg').name})", ""]
             if ranks:
+                draw(points, out.with_suffix(".svg"))
+                lines += [f"![Gain over p2s by confusion]({out.with_suffix('.svg').name})", ""]
                 lines += ["| gain over p2s, over settings | rank correlation | p |", "| --- | ---: | ---: |"]
                 lines += [f"| {what} | {rank:+.2f} | {p:.3f} |".replace("-", "−") for what, (rank, p) in ranks.items()]
                 lines += [""]
         for title, record in found.items():
             lines += table(f"{name.capitalize()}: {title}", record, family.beside)
         if missing:
-            lines += [f"Not run: {', '.join(missing)}.", ""]
+            lines += [f"Not run: {'; '.join(missing)}.", ""]
     lines += [f"{document['machine']}. Seeds {', '.join(map(str, seeds))}."]
     out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
