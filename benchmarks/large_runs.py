@@ -134,8 +134,8 @@ def main() -> None:
             lines += [f"{name}: {found['gigabytes']:.2f} GB at most"]
             lines += [f"  {step:<36}{seconds:10.2f} s" for step, seconds in found["steps"].items()]
             print("\n".join(lines[-1 - len(found["steps"]) :]), flush=True)
-    if not options.only:
-        RESULT.write_text("\n".join([*lines, "", describe("pylance", "psycopg", "pgvector"), ""]))
+        if not options.only:  # what follows may take long
+            RESULT.write_text("\n".join([*lines, "", describe("pylance", "psycopg", "pgvector"), ""]))
 
 
 if __name__ == "__main__":
