@@ -205,6 +205,7 @@ def test_the_tutorial_on_a_gallery_over_http(tmp_path: Path, monkeypatch: pytest
         assert gallery.state.active == "g2" and len(gallery) == 500
 
 
+@pytest.mark.slow
 def test_the_tutorial_on_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = follow("docs/tutorials/workers.md", monkeypatch)

@@ -281,7 +281,7 @@ def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
         wide = CallableVectors(lambda texts: _wide(len(texts)), "declared:wide", Hypersphere(12), it.texts)
         assert it.backfill(wide).written == 3
         it.index()
-        with pytest.raises(UpgradeStateError, match="8 and 12 numbers"):
+        with pytest.raises(UpgradeStateError, match="8 numbers and the new one of 12"):
             it.swap()
         with pytest.raises(UpgradeStateError, match="takes vectors of declared:old only"):
             it.declare_writes("new")

@@ -152,6 +152,7 @@ def test_a_backup_is_restored_below_another_prefix(
 # The network
 
 
+@pytest.mark.slow
 def test_a_random_history_over_a_bad_network_is_what_an_obvious_store_has(
     s3_url: str, object_server: ObjectServer
 ) -> None:

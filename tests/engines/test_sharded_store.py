@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +394,9 @@ class LosingReplies(Top):
 
     def digests(self) -> set[str]:
         return self.top.digests()
+
+    def exclusive(self, who: str, timeout: float) -> AbstractContextManager[Callable[[], object]]:
+        return self.top.exclusive(who, timeout)
 
     def close(self) -> None:
         self.top.close()

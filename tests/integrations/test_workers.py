@@ -95,6 +95,7 @@ def test_too_few_processors_are_named(actors: RayActors) -> None:
         RayActors(1, gpus=1_000)
 
 
+@pytest.mark.slow
 def test_nobody_without_the_token_gets_into_the_cluster(actors: RayActors) -> None:
     import ray
 

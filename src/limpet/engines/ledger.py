@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.engines.checks import OF_GALLERIES, damaged
-from limpet.engines.database import ClosableDatabase
+from limpet.engines.database import ClosableDatabase, Database
 from limpet.engines.filters import COLUMN_TYPES, Metadata
 from limpet.engines.planning import MOST_GENERATIONS, CommitPlan, check, planned, unknown_generation
 from limpet.engines.store import Changes, Commit, Committed, Document, Items, JournalEntry, Pointer, Vectors, digest_of
@@ -332,7 +332,7 @@ def kept_file(digest: str, content: Any) -> bytes:
 
 
 def read_journal(
-    database: ClosableDatabase, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
+    database: Database, table: str, condition: str, value: int, to_do: str = OF_GALLERIES
 ) -> list[JournalEntry]:
     """Return entries of the journal of a gallery, or of attachments, in order.
 

@@ -11,13 +11,11 @@ from limpet.engines.collection import IndexStatus
 from limpet.engines.sides import SIDES, ModelSide
 from limpet.engines.store import Graph
 from limpet.errors import UpgradeStateError, shown, without_secrets
-from limpet.evaluation.thresholds import Thresholds
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.next_steps import next_steps
 from limpet.galleries.plan import plan
 from limpet.galleries.state import GalleryState, Link
 from limpet.galleries.status import status
-from limpet.galleries.thresholds import thresholds
 from limpet.geometry import Hypersphere, Space
 from limpet.support.progress import Progress, Told, showing
 from limpet.support.ranges import Seed
@@ -31,6 +29,7 @@ from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter
+    from limpet.evaluation.thresholds import Thresholds
     from limpet.galleries.rehearsal import Rehearsal
 
 
@@ -125,6 +124,8 @@ class GalleryUpgrade:
             UpgradeStateError: No upgrade is started.
             DataError: Too few items have vectors of both models.
         """
+        from limpet.galleries.thresholds import thresholds
+
         names, state = _sides(self.gallery.state), self.gallery.state
         if names["old"] == names["new"]:
             raise UpgradeStateError("The gallery has one model.", expected="an upgrade that is started",
