@@ -31,7 +31,6 @@ DRAIN = 20
 """Seconds that requests have to end when the service is asked to."""
 _IDLE = 30  # seconds that a connection stays open between two requests; clients let go of theirs earlier
 _PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until a process that could not start is tried again
-_HUNG = 60  # seconds without a sign of life after which a process is replaced
 
 
 class ServiceProcesses(Multiprocess):
@@ -65,7 +64,7 @@ class ServiceProcesses(Multiprocess):
         return Config(
             partial(make, self.settings), factory=True, workers=1, access_log=False, server_header=False,
             limit_concurrency=self.settings.limits.connections, timeout_graceful_shutdown=DRAIN,
-            timeout_worker_healthcheck=_HUNG, timeout_keep_alive=_IDLE, http=BoundedConnection,
+            timeout_keep_alive=_IDLE, http=BoundedConnection,
             log_config=log_settings(verbose), **options,
         )  # fmt: skip
 
@@ -80,28 +79,33 @@ class ServiceProcesses(Multiprocess):
         super().init_processes()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that ended; the others are asked for a sign of life only then, which may take long.
+        """Replace processes that ended.
 
         A process that cannot start ends a service that never was ready. Later, such as while a database is stopped, it
-        is tried again.
+        is tried again. Processes that live are not asked for a sign of life: one that starts may take long to answer.
         """
+        if self.should_exit.is_set():
+            return
         if not self.lacking():
-            self._was_ready, self._pause = True, _PAUSE
-        ended = [one for one in (*self.writer.processes, *self.processes) if one.process.exitcode is not None]
-        if self._was_ready and any(one.exitcode == STARTUP_FAILURE for one in ended):
-            if time.monotonic() < self._not_before:
-                return
-            self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
-            for of in (self.writer, self):
-                for place, one in enumerate(of.processes):
-                    if one.exitcode == STARTUP_FAILURE:
-                        of.processes[place] = Process(of.config, of.sockets)
-                        of.processes[place].start()
-        elif ended:
-            self.writer.keep_subprocess_alive()
-            super().keep_subprocess_alive()
-        if self.writer.should_exit.is_set():
+            self._pause = _PAUSE
+        ended = [(of, place) for of in (self.writer, self) for place, one in enumerate(of.processes)
+                 if one.exitcode is not None]  # fmt: skip
+        self._was_ready |= any(self._ready(of.processes[place]) for of, place in ended)
+        failed = [(of, place) for of, place in ended if of.processes[place].exitcode == STARTUP_FAILURE]
+        if failed and not self._was_ready:
             self.should_exit.set()
+            return
+        if failed and time.monotonic() < self._not_before:
+            ended = [one for one in ended if one not in failed]
+        elif failed:
+            self._not_before, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        for of, place in ended:
+            of.processes[place] = Process(of.config, of.sockets)
+            of.processes[place].start()
+
+    def _ready(self, process: Process) -> bool:
+        """Say whether a process has been ready; one that was killed cannot take that back."""
+        return (self.settings.folder / READY / str(process.pid)).exists()
 
     def terminate_all(self) -> None:
         """Let all processes end their requests; the one that writes answers the others until then."""
@@ -123,10 +127,9 @@ class ServiceProcesses(Multiprocess):
     def lacking(self) -> str:
         """Say which process does not answer, if there is one."""
         known = [("the process that writes", self.writer.processes), ("a process that reads", self.processes)]
-        ready = self.settings.folder / READY
         for what, processes in known:
             for one in processes:
-                if one.process.exitcode is not None or not (ready / str(one.pid)).exists():
+                if one.process.exitcode is not None or not self._ready(one):
                     return f"{what} is not ready"
         return "" if self.writer.processes else "starting"
 
