@@ -35,6 +35,13 @@ class BoundedConnection(HttpToolsProtocol):
         self.connections.discard(self)  # it is told later that it is lost
         self.transport.abort()
 
+    def shutdown(self) -> None:
+        """Close, or do so after the answer; a client that is idle need not agree, as TLS would have it."""
+        if (self.cycle is None or self.cycle.response_complete) and not self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
         self._arrived()
