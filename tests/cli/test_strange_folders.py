@@ -203,7 +203,9 @@ def test_a_file_of_settings_names_no_server_that_is_not_listed(
         ("embed texts", {"texts": f"qdrant://127.0.0.1{port}/items?text=text", "model": ["st:x"], "out": "made"}),
         ("embed texts", {"texts": f"milvus://127.0.0.1{port}/items?text=text", "model": ["st:x"], "out": "made"}),
         ("gallery status", {"gallery": f"postgresql://me@127.0.0.1{port}/db"}),
+        ("upgrade status", {"url": f"http://127.0.0.1{port}"}),
     ]
+    monkeypatch.setenv("LIMPET_KEY", "s3cret")
     for name, values in named:
         file = in_file(name, values)
         assert main([*name.split(), "--config", file]) == 2

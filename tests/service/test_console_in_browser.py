@@ -9,14 +9,12 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
-import numpy as np
-import psycopg
 import pytest
 
 from limpet.upgrade.vector_sources import TextItems
 from reports.browser import BROWSER
 from service.services import Served, served
-from service.test_upgrades import TEXTS, text_set, texts_url  # noqa: F401
+from service.test_upgrades import TEXTS, table_of_texts, text_set, texts_url  # noqa: F401
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytestmark = [
@@ -150,15 +148,8 @@ def test_pages_work_without_javascript_and_by_keyboard(client: Served, opened: A
 
 def test_a_whole_upgrade_of_a_table(postgres_server: Any, words: Any, opened: Any) -> None:
     model = words[0][1](())
-    old = np.asarray(model.embed(text_set(), role="document").vectors)
-    address, table = postgres_server.url(), "shown_texts"
-    with psycopg.connect(address.partition("&")[0]) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        connection.execute(f"CREATE TABLE {table} (id text PRIMARY KEY, title text, embedding vector(64))")
-        with connection.cursor() as cursor:
-            rows = [(name, text, str(vector.tolist())) for (name, text), vector in zip(TEXTS.items(), old, strict=True)]
-            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s)", rows)
-    with served(f"{address}&table={table}&id=id&text=title&vector=embedding", models=words) as client:
+    url = table_of_texts(postgres_server.url(), "shown_texts", model)
+    with served(url, models=words) as client:
         page = opened(client)
         page.goto("/console/doctor")
         page.get_by_label("Embed the sample again with").select_option("words-64")

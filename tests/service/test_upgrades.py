@@ -26,6 +26,18 @@ def text_set() -> TextSet:
     return TextSet(StringArray.of(TEXTS.values()), None, (), StringArray.of(TEXTS))
 
 
+def table_of_texts(address: str, table: str, model: Any) -> str:
+    """Make a table of the texts, with vectors of 64 numbers by a model, and return its URL."""
+    old = np.asarray(model.embed(text_set(), role="document").vectors)
+    with psycopg.connect(address.partition("&")[0]) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute(f"CREATE TABLE {table} (id text PRIMARY KEY, title text, embedding vector(64))")
+        with connection.cursor() as cursor:
+            rows = [(name, text, str(vector.tolist())) for (name, text), vector in zip(TEXTS.items(), old, strict=True)]
+            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s)", rows)
+    return f"{address}&table={table}&id=id&text=title&vector=embedding"
+
+
 @pytest.fixture
 def texts_url(tmp_path: Path, words: Any) -> str:
     """A gallery of sixty texts, embedded by the smaller model."""
@@ -152,15 +164,7 @@ def test_a_backfill_is_stopped_and_an_interrupted_job_goes_on(texts_url: str, tm
 
 def test_a_whole_upgrade_of_a_table(postgres_server: Any, words: Any) -> None:
     model = words[0][1](())
-    old = np.asarray(model.embed(text_set(), role="document").vectors)
-    address, table = postgres_server.url(), "served_texts"
-    with psycopg.connect(address.partition("&")[0]) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        connection.execute(f"CREATE TABLE {table} (id text PRIMARY KEY, title text, embedding vector(64))")
-        with connection.cursor() as cursor:
-            rows = [(name, text, str(vector.tolist())) for (name, text), vector in zip(TEXTS.items(), old, strict=True)]
-            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s)", rows)
-    url = f"{address}&table={table}&id=id&text=title&vector=embedding"
+    url = table_of_texts(postgres_server.url(), "served_texts", model)
     with served(url, models=words) as client:
         plan = client.post("/v1/upgrade/start?dry_run=true", json={"model": "words-256", "old": model.fingerprint})
         assert plan.status_code == 200 and "swap" in plan.json()["steps"]
@@ -173,6 +177,6 @@ def test_a_whole_upgrade_of_a_table(postgres_server: Any, words: Any) -> None:
         refused = client.post("/v1/search", json={"vectors": [[1.0]]})
         assert refused.status_code == 404 and refused.json()["type"] == "limpet:ServiceError"
         assert client.take("finish")["status"] == "done"
-    with psycopg.connect(address.partition("&")[0]) as connection:
-        [(width,)] = connection.execute(f"SELECT vector_dims(embedding) FROM {table} LIMIT 1").fetchall()
+    with psycopg.connect(postgres_server.url().partition("&")[0]) as connection:
+        [(width,)] = connection.execute("SELECT vector_dims(embedding) FROM served_texts LIMIT 1").fetchall()
     assert width == 256

@@ -144,7 +144,7 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="limpet-serve-") as folder:
         settings = ServiceSettings(
             str(url), Path(folder),
-            models=tuple((str(name), partial(_model, embedders, name)) for name in embedders.model),
+            models=tuple((str(name), partial(_model_of_process, embedders, name)) for name in embedders.model),
             texts=None if embedders.texts is None else partial(_texts, sets, embedders.texts),
             images=None if embedders.data is None else partial(_images, sets, embedders.data),
             host=listening.host, port=listening.port, health_port=listening.health_port, readers=readers,
@@ -163,6 +163,12 @@ def serve(
         with at_work(""):  # which needs no sign of life every half minute
             service.run()
     return 0
+
+
+def _model_of_process(embedders: Embedders, name: Model, known: Sequence[str]) -> TextModel | ImageModel:
+    """Open a model in a process of the service, whose log has lines of JSON alone."""
+    console.quiet = True
+    return _model(embedders, name, known)
 
 
 def _model(embedders: Embedders, name: Model, known: Sequence[str]) -> TextModel | ImageModel:
