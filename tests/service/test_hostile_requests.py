@@ -123,6 +123,6 @@ def test_connections_without_a_request_give_way(tmp_path: Path, sent: bytes) -> 
 
 def test_a_request_that_does_not_arrive_is_given_up(client: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "ARRIVED", 0.2)
-    head = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    head = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
     assert all(ended(opened(client, sent)) for sent in (b"", b"GET /v1 HT", head, head + b"{"))
     assert client.get("/v1").status_code == 200

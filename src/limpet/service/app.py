@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import httpx
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.background import BackgroundTask
-from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -214,6 +213,13 @@ def _writer_gone() -> ServiceError:
     )  # fmt: skip
 
 
+def _encoded(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {name.lower().encode(): value.encode() for name, value in headers.items()}
+
+
+_OWN, _OF_CONSOLE = _encoded(HEADERS), _encoded(HEADERS | console.HEADERS)
+
+
 class _Told:
     """Names every request, and counts and logs what became of it; gives every answer the headers for browsers.
 
@@ -231,7 +237,7 @@ class _Told:
             return
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request = given.decode() if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-        headers = HEADERS | (console.HEADERS if scope["path"].startswith(f"{console.PLACE}/") else {})
+        own = _OF_CONSOLE if scope["path"].startswith(f"{console.PLACE}/") else _OWN
         scope["request_id"] = request
         start, status = time.perf_counter(), 500
 
@@ -239,7 +245,8 @@ class _Told:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update({**headers, "X-Request-ID": request})
+                others = [one for one in message["headers"] if one[0] not in own]
+                message["headers"] = [*others, *own.items(), (b"x-request-id", request.encode())]
             await send(message)
 
         try:

@@ -25,55 +25,44 @@ from limpet.service.documents import (
     array_of,
 )
 from limpet.service.pages import Page, digest_of
-from limpet.service.serving import Serving, allowed, serving
+from limpet.service.serving import DirectRoute, Serving, allowed, body_of, entered, serving
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
     from limpet.galleries.state import Generation
 
 router = APIRouter(prefix="/v1", tags=["gallery"], dependencies=[allowed("read")])
-BINARY = "application/octet-stream"
+searches = APIRouter(route_class=DirectRoute)
+JSON, BINARY = "application/json", "application/octet-stream"
 _BODIES = {
     "requestBody": {"required": True, "content": {
-        "application/json": {"schema": SearchRequest.model_json_schema()},
+        JSON: {"schema": SearchRequest.model_json_schema()},
         BINARY: {"schema": {"type": "string", "format": "binary", "description":
                  "Queries as little-endian float32, row by row; what else JSON holds is asked in the query string."}},
     }},
 }  # fmt: skip
 
 
-class Binary(SearchRequest):
-    """What a search by raw float32 says in its query string."""
-
-
-async def asked(request: Request) -> tuple[SearchRequest, bytes | None]:
-    """Return what is searched for; of a raw body its bytes."""
-    body = await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == BINARY:
-        return SearchRequest.model_validate(dict(request.query_params)), body
-    if kind != "application/json":
-        raise ServiceError(415, f"A body of the type '{kind}'.", expected=f"application/json or {BINARY}")
-    return SearchRequest.model_validate_json(body), None
-
-
-@router.post("/search", response_model=SearchResponse, openapi_extra=_BODIES)
-async def search(
-    request: Request,
-    given: Annotated[tuple[SearchRequest, bytes | None], Depends(asked)],
-    service: Annotated[Serving, Depends(serving)],
-) -> Response:
+@searches.post("/search", response_model=SearchResponse, openapi_extra=_BODIES)
+async def search(request: Request) -> Response:
     """Find the items nearest to each query among all vectors that queries of their model may search."""
-    (wanted, raw), start = given, perf_counter()
-    arm = service.evidence.arm(wanted)
+    service, _ = await entered(request, "read")
+    kind, body = await body_of(request, JSON, BINARY)
+    if raw := kind == BINARY:
+        wanted = SearchRequest.model_validate(dict(request.query_params))
+    else:
+        wanted = SearchRequest.model_validate_json(body)
+    start, arm = perf_counter(), service.evidence.arm(wanted)
     canary = {"model": arm[1].fingerprint} if arm is not None and arm[0] == "new" else {}
-    answer = Response(
-        to_json(await found(service, wanted.model_copy(update=canary), raw)), media_type="application/json"
-    )
+    document = await found(service, wanted.model_copy(update=canary), body if raw else None)
+    answer = Response(to_json(document), media_type=JSON)
     if arm is not None:  # noted once the answer is sent
         seconds = perf_counter() - start
         answer.background = BackgroundTask(service.evidence.note, request.scope["request_id"], wanted, arm, seconds)
     return answer
+
+
+router.include_router(searches)
 
 
 @router.post("/clicks", status_code=204)

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter
-from fastapi import Request, Security
+from fastapi import Request, Response, Security
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from limpet.errors import ServiceError
@@ -18,6 +19,7 @@ from limpet.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
 
     import httpx
 
@@ -114,11 +116,43 @@ async def who_asks(
     given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> str:
     """Return the name of who asks; see `AccessControl.enter`."""
-    service: Serving = request.app.state.serving
     right = next(one for one in RIGHTS if one in scopes.scopes)
-    return service.gate.enter(digest_of(given.credentials) if given and given.credentials else None, right).name
+    return _name_of(request.app.state.serving, given, right)
 
 
 def allowed(right: AccessRight) -> Any:
     """Return the dependency that refuses who must not, and is the name of who may."""
     return Security(who_asks, scopes=[right])
+
+
+def _name_of(service: Serving, given: HTTPAuthorizationCredentials | None, right: AccessRight) -> str:
+    return service.gate.enter(digest_of(given.credentials) if given and given.credentials else None, right).name
+
+
+class DirectRoute(APIRoute):
+    """A route whose function takes the request alone: to resolve dependencies costs as much as all else around it.
+
+    What such a route declares is for the description of the API; its function calls `entered` itself.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """Return the function."""
+        return self.endpoint
+
+
+async def entered(request: Request, right: AccessRight) -> tuple[Serving, str]:
+    """Return what this process holds, and the name of who asks; see `AccessControl.enter`."""
+    service: Serving = request.app.state.serving
+    return service, _name_of(service, await _BEARER(request), right)
+
+
+async def body_of(request: Request, *kinds: str) -> tuple[str, bytes]:
+    """Return of which of these media types a request is, and its body.
+
+    Raises:
+        ServiceError: It is of none. A page of another site may send a few types that are none of these.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in kinds:
+        raise ServiceError(415, f"A body of the type '{kind}'.", expected=" or ".join(kinds))
+    return kind, await request.body()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic_core import to_json
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, ServiceError
@@ -13,29 +14,31 @@ from limpet.galleries.rows import batches
 from limpet.galleries.state import GalleryState
 from limpet.service.documents import Kind, UpsertRequest, array_of
 from limpet.service.encoders import Items
-from limpet.service.serving import Serving, allowed, serving
+from limpet.service.reads import JSON
+from limpet.service.serving import DirectRoute, Serving, allowed, body_of, entered, serving
 from limpet.service.writer import Written
 
 router = APIRouter(prefix="/v1", tags=["gallery"])
-RequestKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key", max_length=200,
-        description="A name of your own for this request: repeated, it is done once, and answered as the first time.",
-    ),
-]  # fmt: skip
+upserts = APIRouter(route_class=DirectRoute)
+_KEY, _KEY_LENGTH = "Idempotency-Key", 200
+_OF_KEYS = "A name of your own for this request: repeated, it is done once, and answered as the first time."
+RequestKey = Annotated[str | None, Header(alias=_KEY, max_length=_KEY_LENGTH, description=_OF_KEYS)]
+_UPSERT = {
+    "requestBody": {"required": True, "content": {JSON: {"schema": UpsertRequest.model_json_schema()}}},
+    "parameters": [
+        {"name": _KEY, "in": "header", "schema": {"type": "string", "maxLength": _KEY_LENGTH}, "description": _OF_KEYS}
+    ],
+}
 
 
-@router.post("/items")
-async def upsert(
-    request: Request,
-    given: UpsertRequest,
-    service: Annotated[Serving, Depends(serving)],
-    who: Annotated[str, allowed("write")],
-    key: RequestKey = None,
-) -> Written:
+@upserts.post("/items", dependencies=[allowed("write")], response_model=Written, openapi_extra=_UPSERT)
+async def upsert(request: Request) -> Response:
     """Write items whole: their metadata and vectors replace what was there. The answer comes when they are durable."""
+    service, who = await entered(request, "write")
     service.writer.refuse_reader()
+    given, key = UpsertRequest.model_validate_json((await body_of(request, JSON))[1]), request.headers.get(_KEY)
+    if key is not None and len(key) > _KEY_LENGTH:
+        raise ServiceError(422, f"An {_KEY} of {len(key)} characters.", expected=f"at most {_KEY_LENGTH}")
     state, ids = service.gallery.state, given.ids
     service.refuse_many("items", len(ids), service.settings.limits.batch)
     if sum(one is not None for one in (given.vectors, given.texts, given.images)) != 1:
@@ -49,7 +52,11 @@ async def upsert(
     if not sets:
         raise ServiceError(422, "Items without vectors.", expected='"vectors" of one model or more')
     [batch] = batches(state, sets, given.metadata, len(ids))
-    return await service.writer.write(batch, await request.body(), who=who, key=key)
+    written = await service.writer.write(batch, await request.body(), who=who, key=key)
+    return Response(to_json(written), media_type=JSON)
+
+
+router.include_router(upserts)
 
 
 def _points(state: GalleryState, model: str, ids: list[str], vectors: list[list[float]] | str) -> EmbeddingSet:
