@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limpet.errors import DataError
 from limpet.galleries import Gallery
-from limpet.service.writer import GalleryWriter
+from limpet.service.writer import GalleryWriter, Upsertion
 from service.services import Served, drawn, served
 
 KEY = {"Idempotency-Key": "order-17"}
@@ -42,6 +43,31 @@ def test_requests_of_a_moment_share_commits_and_each_hears_of_its_own(url: str, 
     with Gallery.open(url) as gallery:
         assert len(gallery) == 40 + 63
         assert gallery.store.pointer().sequence < 2 + 40  # fewer than the requests
+
+
+def test_requests_of_one_commit_keep_their_own_vectors_and_values(url: str) -> None:
+    def of(*ids: str, vectors: int, **metadata: list[int]) -> Upsertion:
+        return Upsertion(list(ids), {"g1": drawn(vectors, seed=len(ids[0]))}, metadata or None)
+
+    async def sent(gallery: Gallery, *asked: Upsertion) -> list[bool]:
+        writer = GalleryWriter(gallery, room=100)
+        await writer.settled.wait()
+        answers = await asyncio.gather(*(writer.write(one, b"") for one in asked), return_exceptions=True)
+        await writer.close()
+        return [isinstance(one, DataError) for one in answers]
+
+    good = of("dd", vectors=1, price=[4]), of("eee", vectors=1, price=[5])
+    with Gallery.open(url) as gallery:
+        vectors = asyncio.run(
+            sent(gallery, of("a", vectors=2, price=[1]), of("b", "c", vectors=1, price=[2, 3]), *good)
+        )
+        values = asyncio.run(sent(gallery, of("a", vectors=1, price=[6, 7]), of("b", vectors=1, price=[]), *good))
+        assert vectors == values == [True, True, False, False]
+        written = gallery.store.fetch(["a", "b", "c", "dd", "eee"])
+        assert (written.ids, written.metadata) == (["dd", "eee"], [{"price": 4}, {"price": 5}])
+        assert len(set(written.versions)) == 1, "one commit"
+        expected = np.concatenate([drawn(1, seed=2), drawn(1, seed=3)])
+        np.testing.assert_allclose(gallery.store.vectors("g1", ["dd", "eee"])[1], expected, rtol=1e-6)
 
 
 def test_a_request_that_failed_may_be_sent_again_with_its_key(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

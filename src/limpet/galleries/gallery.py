@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -330,7 +330,7 @@ class Gallery:
                     intact="The gallery is intact.",
                 )
             return self.record(Changes(upsert=upsert), state, {
-                "kind": kind, "items": len(upsert.ids), **_requests(one.noted for one in some),
+                "kind": kind, "items": len(upsert.ids), **_requests([one for batch in some for one in batch.noted]),
             })  # fmt: skip
 
     def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
@@ -349,7 +349,7 @@ class Gallery:
             noted: What the journal is to list under "requests".
         """
         names = list(dict.fromkeys(ids))
-        event: Event = {"kind": "delete", "items": len(names), **_requests([noted])}  # type: ignore[typeddict-item]
+        event: Event = {"kind": "delete", "items": len(names), **_requests([noted] if noted else [])}  # type: ignore[typeddict-item]
         with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
 
@@ -833,10 +833,9 @@ class Gallery:
         return self.store.tidy(older_than=older_than)
 
 
-def _requests(noted: Iterable[Document | None]) -> dict[str, list[Document]]:
+def _requests(noted: list[Document]) -> dict[str, list[Document]]:
     """Return the part of an event that lists what the requests noted that were answered by it."""
-    some = [one for one in noted if one is not None]
-    return {"requests": some} if some else {}
+    return {"requests": noted} if noted else {}
 
 
 def _refuse_negative(allow_missing: int) -> None:

@@ -55,7 +55,7 @@ class ItemBatch:
         sets: Their points by one or several models.
         done: How many items this batch and those before it have.
         total: How many all batches have.
-        noted: What the journal is to say of who wrote it, and why.
+        noted: What the journal is to say of the requests it is of, such as who sent them.
     """
 
     ids: list[str]
@@ -63,7 +63,7 @@ class ItemBatch:
     sets: list[EmbeddingSet]
     done: int
     total: int
-    noted: Document | None = None
+    noted: Sequence[Document] = ()
 
 
 def batches(

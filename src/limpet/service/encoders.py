@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -95,7 +95,7 @@ class Encoders:
         if gathering.what != kind:
             raise ServiceError(422, f"The model {fingerprint} embeds {gathering.what}, no {kind}.",
                                expected=f'"{gathering.what}"', intact="Nothing was changed.")  # fmt: skip
-        return await gathering.ask((items, role), len(items))
+        return await gathering.ask((items, role), len(items), role)
 
     def model(self, name: str) -> TextModel | ImageModel:
         """Return a model by fingerprint, or by the name that was given when the service started.
@@ -128,28 +128,16 @@ def kind_of(model: TextModel | ImageModel) -> Kind:
 
 
 class _Embedder:
-    """Embeds the items of several requests at once; queries and documents apart, since their prefixes may differ."""
+    """Embeds the items of several requests at once, all of them queries or all of them documents."""
 
     def __init__(self, model: TextModel | ImageModel) -> None:
         self._model = model
 
-    def __call__(self, asked: list[tuple[Items, Role]]) -> list[EmbeddingSet | Exception]:
-        answers: dict[int, EmbeddingSet | Exception] = {}
-        for role in {role for _, role in asked}:
-            some = [number for number, (_, of) in enumerate(asked) if of == role]
-            answers |= zip(some, self._embedded([asked[number][0] for number in some], role), strict=True)
-        return [answers[number] for number in range(len(asked))]
-
-    def _embedded(self, lists: Sequence[Items], role: Role) -> Iterable[EmbeddingSet | Exception]:
-        try:
-            with metrics.timed(metrics.SECONDS, "embed"):
-                made = self._of([item for items in lists for item in items], role)
-        except Exception as error:
-            if len(lists) == 1:
-                return [error]
-            return [one for items in lists for one in self._embedded([items], role)]  # only one of them is at fault
+    def __call__(self, asked: list[tuple[Items, Role]]) -> list[EmbeddingSet]:
+        with metrics.timed(metrics.SECONDS, "embed"):
+            made = self._of([item for items, _ in asked for item in items], asked[0][1])
         parts, start = [], 0
-        for items in lists:
+        for items, _ in asked:
             parts.append(made[start : start + len(items)])
             start += len(items)
         return parts

@@ -20,6 +20,7 @@ _Told = TypeVar("_Told")
 class _Waiting(Generic[_Asked, _Told]):
     asked: _Asked
     size: int
+    kind: object
     answer: asyncio.Future[_Told]
 
 
@@ -27,7 +28,8 @@ class Gathering(Generic[_Asked, _Told]):
     """Gathers requests, and answers them in the order they came by calls in one thread.
 
     Args:
-        answer: Called with some requests; returns the answer, or the error, of each.
+        answer: Called with some requests; returns the answer, or the error, of each. Where it fails with several, each
+            becomes a call of its own, since only one of them may be at fault.
         what: What waits, for messages.
         most: Items after which a call takes no further request.
         seconds: How long the first request of a call waits for others.
@@ -50,8 +52,13 @@ class Gathering(Generic[_Asked, _Told]):
         self._some, self._full, self._closing = asyncio.Event(), asyncio.Event(), False
         self._task = asyncio.create_task(self._run())
 
-    async def ask(self, asked: _Asked, size: int = 1) -> _Told:
+    async def ask(self, asked: _Asked, size: int = 1, kind: object = None) -> _Told:
         """Return the answer to a request, or raise its error.
+
+        Args:
+            asked: The request.
+            size: How many items it has.
+            kind: Requests that follow each other may share a call if this is the same; of None, none does.
 
         Raises:
             ServiceError: Too much is waiting, or the service stops.
@@ -64,7 +71,7 @@ class Gathering(Generic[_Asked, _Told]):
                 to_do="ask again in a moment, or send less at a time.", intact="Nothing was changed.", retry_after=1,
             )  # fmt: skip
         answer: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(asked, size, answer))
+        self._waiting.append(_Waiting(asked, size, kind, answer))
         self.size += size
         self._some.set()
         if self.size >= self.most:
@@ -81,10 +88,7 @@ class Gathering(Generic[_Asked, _Told]):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._full.wait(), self.seconds)
             group = self._taken()
-            try:
-                answers = await loop.run_in_executor(self._thread, self._answer, [one.asked for one in group])
-            except Exception as error:
-                answers = [error] * len(group)
+            answers = await loop.run_in_executor(self._thread, self._answered, [one.asked for one in group])
             for one, answer in zip(group, answers, strict=True):
                 if one.answer.done():
                     continue  # its client is gone
@@ -93,10 +97,18 @@ class Gathering(Generic[_Asked, _Told]):
                 else:
                     one.answer.set_result(answer)
 
+    def _answered(self, asked: list[_Asked]) -> Sequence[_Told | Exception]:
+        try:
+            return self._answer(asked)
+        except Exception as error:
+            return [error] if len(asked) == 1 else [answer for one in asked for answer in self._answered([one])]
+
     def _taken(self) -> list[_Waiting[_Asked, _Told]]:
-        group: list[_Waiting[_Asked, _Told]] = []
-        size = 0
-        while self._waiting and (not group or size + self._waiting[0].size <= self.most):
+        group = [self._waiting.popleft()]
+        size, kind = group[0].size, group[0].kind
+        while self._waiting and kind is not None and self._waiting[0].kind == kind:
+            if size + self._waiting[0].size > self.most:
+                break
             group.append(self._waiting.popleft())
             size += group[-1].size
         self.size -= size

@@ -6,23 +6,61 @@ import asyncio
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
 from limpet.engines.store import Document, JournalEntry
-from limpet.errors import LimpetError, ServiceError
+from limpet.errors import DataError, LimpetError, ServiceError
 from limpet.galleries import Gallery
-from limpet.galleries.rows import ItemBatch
+from limpet.galleries.rows import ItemBatch, batches
+from limpet.galleries.state import GalleryState, Generation
 from limpet.service import metrics
+from limpet.service.documents import array_of
 from limpet.service.gathering import Gathering
 
 REMEMBERED = 10_000
 """Commits back to which an Idempotency-Key is known."""
 _KEYS = 100_000
 _AGAIN = 1.0  # seconds until the lock is tried again, and looked after
+
+
+@dataclass(frozen=True)
+class Upsertion:
+    """Items of a request to be written whole.
+
+    Args:
+        vectors: By fingerprint or generation.
+        metadata: Values by column, in the order of the ids.
+    """
+
+    ids: list[str]
+    vectors: Mapping[str, list[list[float]] | str | NDArray[np.float32]]
+    metadata: Mapping[str, list[Any]] | None = None
+
+    @property
+    def even(self) -> bool:
+        """Whether every column has a value for each item."""
+        return all(len(values) == len(self.ids) for values in (self.metadata or {}).values())
+
+    def points(self, model: str, generation: Generation) -> NDArray[np.float32]:
+        """Return its vectors of a model, float32 (N, D).
+
+        Raises:
+            DataError: There are more or fewer than items, or they are of another dimension.
+        """
+        given = self.vectors[model]
+        points = given if isinstance(given, np.ndarray) else array_of(given, generation.geometry.dim)
+        if len(points) != len(self.ids):
+            raise DataError(
+                f"{len(points)} vectors of {model} for {len(self.ids)} ids.", expected="one for each, in their order"
+            )
+        return points
 
 
 @dataclass(frozen=True)
@@ -34,13 +72,13 @@ class Write:
         noted: What the journal is to say of the request.
     """
 
-    content: ItemBatch | Sequence[str]
+    content: Upsertion | Sequence[str]
     noted: Document
 
     @property
     def size(self) -> int:
         """How many items it writes or deletes."""
-        return len(self.content.ids if isinstance(self.content, ItemBatch) else self.content)
+        return len(self.content.ids if isinstance(self.content, Upsertion) else self.content)
 
 
 @dataclass(frozen=True)
@@ -121,7 +159,7 @@ class GalleryWriter:
     # Writes
 
     async def write(
-        self, content: ItemBatch | Sequence[str], body: bytes, *, who: str = "", key: str | None = None
+        self, content: Upsertion | Sequence[str], body: bytes, *, who: str = "", key: str | None = None
     ) -> Written:
         """Write items or delete ids, or return what the same request did before.
 
@@ -158,60 +196,87 @@ class GalleryWriter:
             raise
 
     async def _ask(self, write: Write) -> Written:
-        return await self._gathering.ask(write, write.size)
+        kind = "upsert" if isinstance(write.content, Upsertion) else None
+        return await self._gathering.ask(write, write.size, kind)
 
     def _written(self, writes: list[Write]) -> list[Written | Exception]:
-        """Commit writes in their order; those of items that follow each other together."""
-        answers: list[Written | Exception] = []
-        for of_items, group in groupby(writes, lambda one: isinstance(one.content, ItemBatch)):
-            some = list(group)
-            answers += self._upserted(some) if of_items else [self._tried(self._delete, one) for one in some]
-        return answers
+        """Commit upserts together, or one deletion."""
+        try:
+            contents = [one.content for one in writes if isinstance(one.content, Upsertion)]
+            return self._upserted(writes, contents) if contents else [self._deleted(writes[0])]
+        except Exception:
+            done = self._done(writes[0]) if len(writes) == 1 else None
+            if done is None:
+                raise
+            return [done]
 
-    def _upserted(self, writes: list[Write]) -> list[Written | Exception]:
-        found = self._tried(self._upsert, *writes)
-        if len(writes) == 1:
-            return [found]
-        if isinstance(found, Exception):  # only one of them may be at fault
-            return [self._tried(self._upsert, one) for one in writes]
-        return [Written(one.size, found.commit) for one in writes]
+    def _done(self, write: Write) -> Written | None:
+        """Return what a request did that failed, if it did: the place may have failed after the commit."""
+        if "key" in write.noted:
+            with suppress(LimpetError):
+                for entry in self.gallery.store.journal(after=self._seen):
+                    if any(write.noted.items() <= one.items() for one in _requests(entry)):
+                        return Written(write.size, entry.sequence)
+        return None
 
-    def _upsert(self, *writes: Write) -> Written:
-        batches = [
-            replace(one.content, noted={**one.noted, "items": one.size} if one.noted else None)
-            for one in writes
-            if isinstance(one.content, ItemBatch)
-        ]
-        with metrics.timed(metrics.STORE, "commit"):
-            self._seen = self.gallery.upsert_batches(batches).pointer.sequence
-        return Written(writes[0].size, self._seen)
+    def _upserted(self, writes: list[Write], contents: list[Upsertion]) -> list[Written | Exception]:
+        state, errors = self.gallery.state, dict[int, Exception]()
+        noted = [{**one.noted, "items": one.size} if one.noted else None for one in writes]
+        try:
+            some = [_batch(state, contents, noted, numbers) for numbers in _alike(contents)]
+        except LimpetError:  # which is of one of them: the others are written without it
+            some = []
+            for number in range(len(contents)):
+                try:
+                    some.append(_batch(state, contents, noted, [number]))
+                except LimpetError as error:
+                    errors[number] = error
+        if some:
+            with metrics.timed(metrics.STORE, "commit"):
+                self._seen = self.gallery.upsert_batches(some).pointer.sequence
+        return [errors.get(number) or Written(one.size, self._seen) for number, one in enumerate(writes)]
 
-    def _delete(self, write: Write) -> Written:
-        ids = write.content.ids if isinstance(write.content, ItemBatch) else write.content
+    def _deleted(self, write: Write) -> Written:
+        ids = write.content
+        assert not isinstance(ids, Upsertion)
         with self.gallery.writing("delete"):
             count = len(self.gallery.store.fetch(ids))
             self.gallery.delete(ids, noted={**write.noted, "items": count} if write.noted else None)
             self._seen = self.gallery.store.pointer().sequence
         return Written(count, self._seen)
 
-    def _tried(self, function: Callable[..., Written], *writes: Write) -> Written | Exception:
-        try:
-            return function(*writes)
-        except Exception as error:
-            noted = writes[0].noted
-            if "key" not in noted or len(writes) > 1:
-                return error
-            with suppress(LimpetError):  # the place may have failed after the commit
-                for entry in self.gallery.store.journal(after=self._seen):
-                    if any(noted.items() <= one.items() for one in _requests(entry)):
-                        return Written(writes[0].size, entry.sequence)
-            return error
-
     async def close(self) -> None:
         """Write what waits, and let another service write."""
         await self._gathering.close()
         self._closing.set()
         await asyncio.to_thread(self._turn.join)
+
+
+def _alike(contents: Sequence[Upsertion]) -> list[list[int]]:
+    """Return which may be one batch: those of the same models and columns; each alone where they share an item."""
+    if len({name for one in contents for name in one.ids}) < sum(len(one.ids) for one in contents):
+        return [[number] for number in range(len(contents))]  # in their order: the last one counts
+    groups = dict[object, list[int]]()
+    for number, one in enumerate(contents):
+        alike = (tuple(one.vectors), None if one.metadata is None else tuple(one.metadata)) if one.even else number
+        groups.setdefault(alike, []).append(number)
+    return list(groups.values())
+
+
+def _batch(
+    state: GalleryState, contents: Sequence[Upsertion], noted: Sequence[Document | None], numbers: Sequence[int]
+) -> ItemBatch:
+    """Return the batch of some requests that are alike; to check many items at once costs as much as to check one."""
+    some = [contents[number] for number in numbers]
+    ids, sets = [name for one in some for name in one.ids], []
+    for model in some[0].vectors:
+        generation = state.by_name.get(model) or state.made_by(model)
+        points = np.concatenate([one.points(model, generation) for one in some])
+        sets.append(EmbeddingSet(points, ids, generation.fingerprint, generation.geometry, role="document"))
+    columns = some[0].metadata
+    metadata = columns and {name: [value for one in some for value in (one.metadata or {})[name]] for name in columns}
+    [batch] = batches(state, sets, metadata, len(ids))
+    return replace(batch, noted=[one for one in (noted[number] for number in numbers) if one is not None])
 
 
 def _requests(entry: JournalEntry) -> list[dict[str, Any]]:
