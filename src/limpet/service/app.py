@@ -40,7 +40,8 @@ HEADERS = {
 """What every answer says to browsers."""
 SOCKET, READY = "writer.sock", "ready"
 """In the folder of a service: where readers reach the writer, and a file of every process that answers."""
-_ROUTERS = (reads.router, writes.router, steering.router)
+_READS = (reads.searches, reads.router)
+_ROUTERS = (*_READS, writes.upserts, writes.router, steering.router)
 _PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "set-cookie", "www-authenticate")
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 _OBSERVED_EVERY = 2.0  # seconds
@@ -57,7 +58,7 @@ def writing_app(settings: ServiceSettings) -> ASGIApp:
 
 def reading_app(settings: ServiceSettings) -> ASGIApp:
     """Return the application of a process that answers searches itself, and passes on what else it is asked."""
-    return _Told(_app(settings, (reads.router, _forwarded()), _reading), settings.limits.body * 2**20)
+    return _Told(_app(settings, (*_READS, _forwarded()), _reading), settings.limits.body * 2**20)
 
 
 @cache

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from limpet.galleries.state import Generation
 
 router = APIRouter(prefix="/v1", tags=["gallery"], dependencies=[allowed("read")])
-searches = APIRouter(route_class=DirectRoute)
+searches = APIRouter(prefix="/v1", tags=["gallery"], dependencies=[allowed("read")], route_class=DirectRoute)
 JSON, BINARY = "application/json", "application/octet-stream"
 _BODIES = {
     "requestBody": {"required": True, "content": {
@@ -60,9 +60,6 @@ async def search(request: Request) -> Response:
         seconds = perf_counter() - start
         answer.background = BackgroundTask(service.evidence.note, request.scope["request_id"], wanted, arm, seconds)
     return answer
-
-
-router.include_router(searches)
 
 
 @router.post("/clicks", status_code=204)

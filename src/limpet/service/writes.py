@@ -18,7 +18,7 @@ from limpet.service.serving import DirectRoute, Serving, allowed, body_of, enter
 from limpet.service.writer import Upsertion, Written
 
 router = APIRouter(prefix="/v1", tags=["gallery"])
-upserts = APIRouter(route_class=DirectRoute)
+upserts = APIRouter(prefix="/v1", tags=["gallery"], dependencies=[allowed("write")], route_class=DirectRoute)
 _KEY, _KEY_LENGTH = "Idempotency-Key", 200
 _OF_KEYS = "A name of your own for this request: repeated, it is done once, and answered as the first time."
 RequestKey = Annotated[str | None, Header(alias=_KEY, max_length=_KEY_LENGTH, description=_OF_KEYS)]
@@ -30,7 +30,7 @@ _UPSERT = {
 }
 
 
-@upserts.post("/items", dependencies=[allowed("write")], response_model=Written, openapi_extra=_UPSERT)
+@upserts.post("/items", response_model=Written, openapi_extra=_UPSERT)
 async def upsert(request: Request) -> Response:
     """Write items whole: their metadata and vectors replace what was there. The answer comes when they are durable."""
     service, who = await entered(request, "write")
@@ -52,9 +52,6 @@ async def upsert(request: Request) -> Response:
         raise ServiceError(422, "Items without vectors.", expected='"vectors" of one model or more')
     content = Upsertion(given.ids, vectors, given.metadata)
     return Response(to_json(await service.writer.write(content, body, who=who, key=key)), media_type=JSON)
-
-
-router.include_router(upserts)
 
 
 async def _embedded(service: Serving, ids: list[str], items: Items, kind: Kind) -> dict[str, NDArray[np.float32]]:
