@@ -1,7 +1,7 @@
 """How long runs at size take, and the memory they need: a million rows in each store, and the largest measurements.
 
     python benchmarks/large_runs.py                    # about half an hour on two cores; writes large_runs.txt
-    python benchmarks/large_runs.py --only memory      # rows whose name contains a word; writes nothing
+    python benchmarks/large_runs.py --only adapt       # rows whose name contains a word, added to that file
 
 Every row is a process of its own on made vectors. Seconds are those of the clock. Memory is the highest resident set of
 its processes, with the vectors that they were given and with files that are mapped; that of a PostgreSQL server is not
@@ -126,18 +126,18 @@ def main() -> None:
     if options.row:
         print(json.dumps(measured(options.row)))
         return
+    before = RESULT.read_text() + "\n" if options.only else ""
+    names = [name for name in ROWS if options.only in name]
     lines = []
-    for name in ROWS:
-        if options.only in name:
-            done = subprocess.run([sys.executable, __file__, "--row", name], check=True, stdout=subprocess.PIPE)
-            found = json.loads(done.stdout.splitlines()[-1])
-            lines += [f"{name}: {found['gigabytes']:.2f} GB at most"]
-            lines += [f"  {step:<36}{seconds:10.2f} s" for step, seconds in found["steps"].items()]
-            print("\n".join(lines[-1 - len(found["steps"]) :]), flush=True)
-        if not options.only:  # what follows may take long
-            left = list(ROWS)[list(ROWS).index(name) + 1 :]
-            told = ["python benchmarks/large_runs.py", *(f"not measured: {one}" for one in left)]
-            RESULT.write_text("\n".join([*told, "", *lines, "", describe("pylance", "psycopg", "pgvector"), ""]))
+    for number, name in enumerate(names, 1):
+        done = subprocess.run([sys.executable, __file__, "--row", name], check=True, stdout=subprocess.PIPE)
+        found = json.loads(done.stdout.splitlines()[-1])
+        lines += [f"{name}: {found['gigabytes']:.2f} GB at most"]
+        lines += [f"  {step:<36}{seconds:10.2f} s" for step, seconds in found["steps"].items()]
+        print("\n".join(lines[-1 - len(found["steps"]) :]), flush=True)
+        told = [f"python benchmarks/large_runs.py{' --only ' * bool(options.only)}{options.only}"]
+        told += [f"not measured: {one}" for one in names[number:]]  # what follows may take long
+        RESULT.write_text(before + "\n".join([*told, "", *lines, "", describe("pylance", "psycopg", "pgvector"), ""]))
 
 
 if __name__ == "__main__":
