@@ -1,4 +1,5 @@
-# Every target sets up what it needs; nothing is installed twice. Python 3.11 or newer is all it asks for.
+# Every target sets up what it needs; nothing is installed twice. Python 3.11 or newer is all it asks for. Modules are
+# compiled when they are first imported, which most that are installed never are.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
@@ -7,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo serve test test-slow test-optional test-all coverage mutants check no-torchvision docs bench ratios dist constraints licences sbom clean
+.PHONY: demo serve test test-slow test-optional test-all coverage mutants check no-torchvision types docs bench ratios dist constraints licences sbom clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -46,13 +47,15 @@ coverage: $(DEVELOPED)
 mutants: $(DEVELOPED)
 	nice $(RUN)/python tools/mutants.py $(ARGS)
 
-check: $(DEVELOPED) no-torchvision docs
+check: $(DEVELOPED) no-torchvision docs types
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
-	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m pip check
 	$(RUN)/python tools/mutants.py --check
+
+types: $(DEVELOPED)
+	$(RUN)/mypy
 
 no-torchvision: $(DEVELOPED)
 	@! $(RUN)/python -c "import torchvision" 2>/dev/null || { echo "torchvision must not be installed: only CUDA builds exist"; exit 1; }
@@ -106,9 +109,9 @@ $(RUN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report,serve,demo]'
+	$(RUN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[train,gallery,report,serve,demo]'
 	touch $@
 
 $(DEVELOPED): pyproject.toml bench/pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./bench
+	$(RUN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' --editable ./bench
 	touch $@ $(INSTALLED)

@@ -24,7 +24,7 @@ from limpet.errors import GalleryError
 STAGES = "started", "filling", "filled", "indexed", "swapped", "turned back"
 FEWER = {"one column": {"indexed"}, "aside": {"swapped", "turned back"}}
 CASES = [
-    (layout, stage)
+    pytest.param(layout, stage, marks=[pytest.mark.slow] if "partitions" in layout and stage != "swapped" else [])
     for layout in LAYOUTS
     for stage in STAGES
     if stage not in FEWER.get(layout.removesuffix(" of partitions"), ())

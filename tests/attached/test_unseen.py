@@ -25,7 +25,12 @@ CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m 
 LaidOut = tuple[PostgresAttachment, Shop]
 
 
-@pytest.fixture(params=["two columns", "two columns of partitions", "one column", "one column of partitions"])
+SLOW = pytest.mark.slow
+LAYOUTS = ["two columns", pytest.param("two columns of partitions", marks=SLOW),
+           pytest.param("one column", marks=SLOW), "one column of partitions"]  # fmt: skip
+
+
+@pytest.fixture(params=LAYOUTS)
 def laid_out(request: pytest.FixtureRequest, make_shop: Callable[..., Shop]) -> Iterator[LaidOut]:
     """A table of five rows that have both vectors; the old ones serve, or are to be asked with."""
     shop = make_shop(PARTS if "partitions" in request.param else GOODS)

@@ -29,6 +29,8 @@ OLD, WIDER = (f"--model package:wordllama --model-options.truncate-dim {dim}" fo
 SAME_SIZE = f"{OLD} --model-options.max-length 3"
 LAYOUTS = {"one size": (SAME_SIZE, ""), "another size": (WIDER, ""), "aside": (WIDER, "--aside"),
            "one column": (SAME_SIZE, "--same-column --evidence {report}")}  # fmt: skip
+QUICK = {"another size", "one column"}
+"""What is tried in every phase; the others in one of them, and in all by the slow tests."""
 STEPS = ["index", "swap", "rollback", "finish", "cancel", "writes --of new", "writes --of old", "backfill"]
 
 
@@ -151,7 +153,12 @@ def reached(layout: str, phase: str) -> bool:
 
 @pytest.mark.parametrize(
     ("upgrade", "phase"),
-    [(layout, phase) for layout in LAYOUTS for phase in PHASES if reached(layout, phase)],
+    [
+        pytest.param(layout, phase, marks=[] if layout in QUICK or phase == "filled, edited" else pytest.mark.slow)
+        for layout in LAYOUTS
+        for phase in PHASES
+        if reached(layout, phase)
+    ],
     indirect=["upgrade"],
 )
 def test_every_command_that_is_printed_runs_where_it_is_printed(upgrade: Upgrade, phase: str) -> None:

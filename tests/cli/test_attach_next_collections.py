@@ -109,7 +109,7 @@ PHASES: dict[str, list[str | Callable[[Upgrade], None]]] = {
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("beside", ["vector", "collection"])
+@pytest.mark.parametrize("beside", ["vector", pytest.param("collection", marks=pytest.mark.slow)])
 def test_printed_commands_run_as_printed(
     beside: str, phase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

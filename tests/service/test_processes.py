@@ -87,6 +87,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
                 child.kill()
 
 
+@pytest.mark.slow
 def test_any_process_may_be_killed_and_sigterm_lets_requests_end(running: Running) -> None:
     entered = running.api.post("/console/login", data={**hidden(running.api.get("/console/login")), "key": "s3cret"})
     assert entered.status_code == 303 and "; secure" in entered.headers["set-cookie"]  # by the process that reads
