@@ -51,7 +51,7 @@ def place(new_url: Callable[[Path], str], tmp_path: Path) -> Iterator[StorePlace
 
 @pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
 @pytest.mark.parametrize(
-    "kind", [pytest.param("s3", marks=pytest.mark.slow) if kind == "s3" else kind for kind in KINDS]
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ("s3", "sharded lance") else kind for kind in KINDS]
 )
 def test_every_store_keeps_its_promises(new_url: Callable[[Path], str], position: int) -> None:
     store_contract(new_url)[position]()

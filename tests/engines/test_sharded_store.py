@@ -181,7 +181,7 @@ def everything(read: Items) -> Changes:
     )
 
 
-@pytest.mark.parametrize("kind", ["memory", "lance"])
+@pytest.mark.parametrize("kind", ["memory", pytest.param("lance", marks=pytest.mark.slow)])
 def test_a_commit_that_was_begun_is_taken_back_by_the_next_reader_or_writer(tmp_path: Path, kind: str) -> None:
     first, disk, steps, failed = filled(url := sharded(tmp_path, [kind] * 3)), FailingAt(), 0, 0
     commit(first, Changes(create=[NewGeneration("g2", 4, {})], remainders=[("g1", frozenset({"g2"}))]))

@@ -73,6 +73,7 @@ def pages(
     return sorted(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_pages_are_accessible_and_fit_a_phone(browser: Browser, pages: list[Path]) -> None:
     assert [f"{page.stem}, {barrier}" for page in pages for barrier in browser.barriers(page)] == []
 

@@ -22,6 +22,7 @@ from .test_documents import DOCUMENTS
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
 
 
+@pytest.mark.slow
 def test_pages_are_accessible_and_their_contents_lead_to_every_section(
     browser: Browser, nine_learners: SimpleNamespace, blurry_learners: SimpleNamespace, tmp_path: Path
 ) -> None:
