@@ -28,7 +28,7 @@ from limpet.galleries import Gallery
 from limpet.service import console, metrics, problems, reads, steering, writes
 from limpet.service.jobs import Jobs
 from limpet.service.serving import Serving
-from limpet.service.settings import ServiceSettings
+from limpet.service.settings import READY, SOCKET, ServiceSettings
 from limpet.version import __version__
 
 HEADERS = {
@@ -38,8 +38,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 """What every answer says to browsers."""
-SOCKET, READY = "writer.sock", "ready"
-"""In the folder of a service: where readers reach the writer, and a file of every process that answers."""
 _READS = (reads.searches, reads.router)
 _ROUTERS = (*_READS, writes.upserts, writes.router, steering.router)
 _PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "set-cookie", "www-authenticate")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from limpet.galleries import Gallery
 from limpet.version import __version__
 
 if TYPE_CHECKING:
+    from limpet.galleries import Gallery
     from limpet.service.jobs import Jobs
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -21,9 +21,8 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from limpet.errors import ServiceError
 from limpet.service import metrics
-from limpet.service.app import READY, SOCKET, reading_app, writing_app
 from limpet.service.connections import BoundedConnection
-from limpet.service.settings import ServiceSettings
+from limpet.service.settings import READY, SOCKET, ServiceSettings
 
 METRICS = "metrics"
 """In the folder of a service: what its processes count."""
@@ -54,9 +53,9 @@ class ServiceProcesses(Multiprocess):
             of_writer = socket.socket(socket.AF_UNIX)
             of_writer.bind(str(settings.folder / SOCKET))
         tls = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.certificate_key}
-        writing = self._config(writing_app, verbose, **({} if settings.readers else tls))
+        writing = self._config(_writing_app, verbose, **({} if settings.readers else tls))
         self.writer = Multiprocess(writing, [of_writer])
-        super().__init__(self._config(reading_app, verbose, **tls), [listening])
+        super().__init__(self._config(_reading_app, verbose, **tls), [listening])
         self.processes_num = settings.readers
         self._was_ready, self._pause, self._not_before = False, _PAUSE, 0.0
 
@@ -132,6 +131,19 @@ class ServiceProcesses(Multiprocess):
                 if one.process.exitcode is not None or not self._ready(one):
                     return f"{what} is not ready"
         return "" if self.writer.processes else "starting"
+
+
+def _writing_app(settings: ServiceSettings) -> ASGIApp:
+    """Make the application in its process; the one that starts it would only wait for FastAPI."""
+    from limpet.service.app import writing_app
+
+    return writing_app(settings)
+
+
+def _reading_app(settings: ServiceSettings) -> ASGIApp:
+    from limpet.service.app import reading_app
+
+    return reading_app(settings)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from limpet.training.text_models import TextModel
     from limpet.upgrade.vector_sources import ItemSource
 
+SOCKET, READY = "writer.sock", "ready"
+"""In the folder of a service: where readers reach the writer, and a file of every process that answers."""
+
 
 @checked
 @dataclass(frozen=True)
