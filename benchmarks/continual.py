@@ -2,6 +2,7 @@
 
     python benchmarks/continual.py omniglot            # nine learners; three setups, the first with three seeds and,
                                                        # there, the parts of CVS (the paper's table 2)
+    python benchmarks/continual.py omniglot-drift      # the parts of CVS alone, where models drift more; five seeds
     python benchmarks/continual.py tiny-imagenet-32    # nine learners on photographs, one seed
     python benchmarks/continual.py omniglot --tables-only
 
@@ -146,7 +147,8 @@ def measured(arguments: argparse.Namespace) -> Document:
         "learners": {name: {**learner._asdict(), "options": dict(learner.options),
                             "bound": METHODS[learner.method].bound}
                      for name, learner in {**suite.learners, **suite.parts}.items()},
-        "ablation": ABLATION if suite.parts else {},
+        "ablation": ABLATION if set(ABLATION.values()) <= {**suite.learners, **suite.parts}.keys() else {},
+        "predictions": list(suite.predictions),
         "model": suite.model.model_dump(mode="json"), "recipe": plain(settings), "budget": suite.budget,
         "strengths": list(suite.strengths), "tune_seed": arguments.tune_seed,
         "records": records,

@@ -25,7 +25,7 @@ from limpet.models.specs import FeatureSpec
 from limpet.training.encode import embed_features
 from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.run_state import load_history
-from limpet.training.train import train_release
+from limpet.training.train import CLASSIFIER, train_release
 from regimes_data import INTENTS, Items, items_of
 
 CROWDED = 0.6
@@ -75,14 +75,19 @@ class Row:
         label: Its name on the page.
         method: A key of `limpet.METHODS`.
         options: Options of the method.
+        start: What it starts from instead of random weights: "old first", a classifier that has learned old vectors
+            alone; or "new first", the classifier and the network of the independent model.
     """
 
     label: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    start: str | None = None
 
 
 INDEPENDENT = Row("independent", "independent")
+ON_OLD = Row("on old vectors", "mixbct", {"ratio": 1.0, "denoise": 1.0})
+"""Every new vector is replaced by the old one of its item, so that only the classifier learns."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +99,17 @@ class Place:
 
     def record(self, *parts: Any) -> Path:
         """Return the file of what these values decide."""
-        text = json.dumps([asdict(part) if hasattr(part, "__dataclass_fields__") else part for part in parts])
+        text = json.dumps([plain(part) if hasattr(part, "__dataclass_fields__") else part for part in parts])
         return self.work / "records" / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
     def folder(self, *parts: Any) -> Path:
         """Return the folder of the model that these values decide."""
         return self.work / "models" / self.record(*parts).stem
+
+
+def plain(part: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that are set."""
+    return {name: value for name, value in asdict(part).items() if value is not None}
 
 
 def sides(setting: Setting, place: Place) -> tuple[Items, Items]:
@@ -220,12 +230,7 @@ def cell(setting: Setting, row: Row, seed: int, place: Place) -> dict[str, Any]:
     started = time.process_time()
     before, after = sides(setting, place)
     old = old_release(setting, seed, place)
-    alone = row.method == "independent"
-    alike = replace(setting, old_share=0.0, old_epochs=0) if alone else setting
-    folder = place.folder(alike, row, seed)
-    train = VectorSet.of(after.train)
-    given = {} if alone else {"old": old, "old_embeddings": VectorSet.of(before.train).embeddings}
-    release = train_release(train, experiment(setting, row, after.train, seed, old=False), folder, **given)
+    release, folder = new_release(setting, row, seed, place)
     found: dict[str, Any] = {"self": {}, "cross": {}}
     for part in PARTS:
         new = embed_features(release, getattr(after, part))
@@ -237,6 +242,26 @@ def cell(setting: Setting, row: Row, seed: int, place: Place) -> dict[str, Any]:
     if moved:
         found["degrees"] = moved[-1]
     return written(file, {**found, "seconds": time.process_time() - started})
+
+
+def new_release(setting: Setting, row: Row, seed: int, place: Place) -> tuple[Release, Path]:
+    """Train a new model, or open it, and return it with its folder."""
+    before, after = sides(setting, place)
+    alone = row.method == "independent"
+    alike = replace(setting, old_share=0.0, old_epochs=0) if alone and row.start is None else setting
+    folder = place.folder(alike, row, seed)
+    given: dict[str, Any] = {}
+    if not alone:
+        given = {"old": old_release(setting, seed, place), "old_embeddings": VectorSet.of(before.train).embeddings}
+    if row.start is not None:
+        first, _ = new_release(setting, ON_OLD if row.start == "old first" else INDEPENDENT, seed, place)
+        if first.head is None:
+            raise RuntimeError(f"the model that '{row.label}' starts from kept no classifier")
+        given["start"] = {f"{CLASSIFIER}.{name}": value for name, value in first.head.state_dict().items()}
+        if row.start == "new first":
+            given["start"] |= first.encoder.state_dict()
+    how = experiment(setting, row, after.train, seed, old=False)
+    return train_release(VectorSet.of(after.train), how, folder, **given), folder
 
 
 def finished_cell(setting: Setting, row: Row, seed: int, place: Place) -> bool:
