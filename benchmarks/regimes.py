@@ -284,6 +284,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*", default=[*FAMILIES], help=", ".join(FAMILIES))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--work", type=Path, default=Path("runs/regimes"))
+    parser.add_argument("--turns", type=int, help="run so many settings of each family (default: all)")
     parser.add_argument("--tables-only", action="store_true", help="write what is finished")
     given = parser.parse_args()
     one_thread()
@@ -292,7 +293,7 @@ def main() -> None:
     turns = [
         (turn, place_in, family, name)
         for place_in, family in enumerate(given.families if not given.tables_only else ())
-        for turn, name in enumerate(FAMILIES[family].settings)
+        for turn, name in enumerate([*FAMILIES[family].settings][: given.turns])
     ]
     for _, _, family, name in sorted(turns):
         setting = FAMILIES[family].settings[name]
