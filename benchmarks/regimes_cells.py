@@ -154,11 +154,15 @@ def experiment(setting: Setting, row: Row, of: EmbeddingSet, seed: int, *, old: 
 
 
 def old_release(setting: Setting, seed: int, place: Place) -> Release:
-    """Train the old model, or open it; settings of new models do not change it."""
+    """Train the old model, or open it; settings of new models do not change it.
+
+    Over the same vectors it starts from other random weights than the new one, or both would be alike unaligned.
+    """
     items = sides(setting, place)[0]
     shown = VectorSet.of(items.train[np.isin(items.train.labels, old_classes(items, setting, seed))])
     alike = replace(setting, epochs=0, batch=0, head="")
-    how = experiment(setting, INDEPENDENT, items.train, seed, old=True)
+    start = seed if setting.old_model != setting.new_model else seed + 1000
+    how = experiment(setting, INDEPENDENT, items.train, start, old=True)
     return train_release(shown, how, place.folder(alike, "old", seed))
 
 
