@@ -166,6 +166,7 @@ def write(
     families: Mapping[str, Family],
     claims: Mapping[str, str],
     predictions: Mapping[str, tuple[str, ...]],
+    outcomes: Mapping[str, tuple[str, ...]],
     about: str,
     seeds: tuple[int, ...],
     place: Place,
@@ -189,10 +190,13 @@ def write(
             "",
             f"*Claim.* {claims[name]}",
             "",
-            "*Predicted* before the family ran:",
+            "*Predicted* before the family ran, and what came:",
             "",
         ]
-        lines += [f"{number}. {text}" for number, text in enumerate(predictions[name], 1)]
+        lines += [
+            f"{number}. {text} *Came:* {came}"
+            for number, (text, came) in enumerate(zip(predictions[name], outcomes[name], strict=True), 1)
+        ]
         lines += [""]
         if name == "prototypes" and found:
             points, ranks = against_confusion(found)

@@ -52,6 +52,9 @@ class AdvBCT(CompatibilityMethod):
     an elastic distance r of its old class centre o, a mean of unit vectors that is not brought to unit length. The
     share u of a class is learned, between 0 and 1; V are the items outside their boundary.
 
+    The critic needs thousands of steps, and an old model nearly as good as the new one. In 50 steps it changes nothing;
+    beside an old model that is much worse it gains less, and costs the new one (`benchmarks/results/regimes.md`).
+
     Loss:
         L = \lambda_t L_\text{task} + \lambda R + \lambda_a \gamma_e A
         R = \frac{1}{|V|} \sum_{i \in V} ( \lVert z_i - o_{y_i} \rVert - r_{y_i} )

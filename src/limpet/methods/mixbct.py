@@ -24,6 +24,11 @@ class MixBCT(CompatibilityMethod):
     classification loss on the mixed batch does the rest. Replaced rows teach the classifier, not the encoder. On the
     Lorentz space the features are tangent vectors, whose lengths count: old ones are mixed in as they are.
 
+    New embeddings are drawn to old ones only where the classifier knows these before the network has learned. A head
+    over a frozen model that begins at random learns too soon and is hardly aligned, unless its classifier starts from
+    one that was trained on old embeddings alone (ratio 1), by ``start`` of `train_release`
+    (`benchmarks/results/regimes.md`).
+
     Loss:
         L = L_\text{task}(\tilde x, y), \quad |M| = \lfloor \alpha B \rfloor
         \tilde x_i = v_i \text{ for } i \in M, \quad \tilde x_i = x_i \text{ otherwise}
