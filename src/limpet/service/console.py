@@ -6,18 +6,17 @@ import hmac
 import io
 import re
 import secrets
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -61,8 +60,8 @@ _BEGIN = 12  # items that a comparison may begin with
 _EMPTY = BeforeValidator(lambda given: given or None)
 """Of fields of forms, which send what was left out as an empty text."""
 _SESSION = 12 * 3600  # seconds
-_Source = TypeVar("_Source")
 _FILES = Path(__file__).parents[1]
+_router = APIRouter()
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,180 @@ Reader = Annotated[Visit, Depends(_reader)]
 Steerer = Annotated[Visit, Depends(_steerer)]
 
 
+@_router.get("/style.css")
+def style() -> Response:
+    return FileResponse(_FILES / "reports" / "templates" / "style.css")
+
+
+@_router.get("/")
+def overview(visit: Reader) -> Response:
+    service = visit.service
+    state = None if service.watches else steering.gallery_state(service)
+    return visit.page("overview.html", "Overview", state=state, **_choices(service), **_standing(service))
+
+
+@_router.get("/upgrade")
+def upgrade(visit: Reader) -> Response:
+    service, found = visit.service, _standing(visit.service)
+    status = found["status"]
+    phase: Phase = "steady" if status is None else status.phase
+    known = ("start",) if status is None else _STEPS if status.gallery is not None else _STEPS[:-1]
+    steps = [step for step in known if phase in POSSIBLE.get(step, (phase,))]  # type: ignore[arg-type]
+    if status is not None and status.gallery is not None and phase == "steady" and status.lacking["new"]:
+        steps.append("backfill")
+    links = () if service.watches else service.gallery.state.links
+    asked = not service.watches and (service.settings.shadow or service.settings.canary)
+    live = steering.evidence(service) if asked else None
+    return visit.page(
+        "upgrade.html", "Upgrade", steps=steps, links=links, live=live, shares=service.settings,
+        **_choices(service), **found,
+    )  # fmt: skip
+
+
+@_router.get("/upgrade/{step}")
+def check(visit: Reader, step: JobStep) -> Response:
+    given = {name: value for name, value in visit.request.query_params.items() if value}
+    epoch, found, problem = _standing(visit.service)["epoch"], None, None
+    try:
+        found = visit.service.jobs.dry_run(step, StepOptions.model_validate(given), epoch=None)
+    except (LimpetError, ValidationError) as error:
+        problem = _problem(error)
+    return visit.page(
+        "check.html", step.capitalize(), step=step, given=given, found=found, problem=problem, epoch=epoch,
+        once=secrets.token_hex(8), typed=step in _NO_WAY_BACK or "force" in given,
+    )  # fmt: skip
+
+
+@_router.post("/upgrade/{step}")
+async def take(visit: Steerer, step: JobStep) -> Response:
+    form = {name: value for name, value in visit.form.items() if value}
+    epoch, once, typed = (form.pop(name, None) for name in ("epoch", "once", "typed"))
+    if (step in _NO_WAY_BACK or "force" in form) and typed != step:
+        raise ServiceError(
+            422, f"'{typed or ''}' was typed.", expected=f"the word {step}", to_do="go back, and type it.",
+            intact="Nothing was changed.",
+        )  # fmt: skip
+    job = await steering.take_step(
+        step, visit.service, Response(), visit.key.name, StepOptions.model_validate(form), if_match=epoch, key=once
+    )
+    return visit.go(f"jobs/{job.id}")
+
+
+@_router.get("/thresholds")
+def thresholds(visit: Reader, threshold: Annotated[float | None, _EMPTY] = None) -> Response:
+    found, problem = None, None
+    try:
+        found = steering.thresholds(visit.service, None if threshold is None else [threshold])
+    except LimpetError as error:
+        problem = _problem(error)
+    return visit.page("thresholds.html", "Score thresholds", found=found, problem=problem)
+
+
+@_router.get("/compare")
+async def compare(
+    visit: Reader, q: str = "", item: str = "", a: str = "", b: str = "", k: Annotated[int, Query(ge=1)] = 10
+) -> Response:
+    service, pair, answers = visit.service, tuple[Generation, ...](), list[dict[str, Any]]()
+    if not service.watches:
+        state = service.gallery.state
+        names = (a or (state.previous or (state.active,))[-1], b or (state.started or state.active))
+        pair = tuple(state.by_name.get(name) or state.made_by(name) for name in names)
+        if q or item:
+            answers = [await _answered(service, one, q, item, k) for one in pair]
+    shown = [hit.id for answer in answers for hits in answer.get("hits", ()) for hit in hits]
+    if pair and not answers:
+        first = (await run_in_threadpool(service.gallery.store.scan, limit=512)).ids
+        shown = list(first[:: -(-len(first) // _BEGIN) or 1])
+    return visit.page(
+        "compare.html", "Compare", q=q, item=item, k=k, pair=pair, answers=answers, shown=shown,
+        generations=() if service.watches else service.gallery.state.generations, pictures=service.settings.images,
+        texts=await run_in_threadpool(_texts, service.texts, [item, *shown]), **_choices(service),
+    )  # fmt: skip
+
+
+@_router.get("/picture")
+def picture(visit: Reader, item: str) -> Response:
+    source = visit.service.images()
+    known, pixels = ([], None) if source is None else source.read([item])
+    if pixels is None or not known:
+        raise ServiceError(404, f"No image of the item '{item}' is known.")
+    return Response(_png(pixels[0]), media_type="image/png")
+
+
+@_router.get("/doctor")
+def doctor(visit: Reader) -> Response:
+    known = [job for job in steering.list_jobs(visit.service) if job.step == "doctor"]
+    return visit.page("doctor.html", "Doctor", last=known[-1] if known else None, **_choices(visit.service))
+
+
+@_router.get("/journal")
+def journal(visit: Reader, last: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
+    events: list[dict[str, Any]] = []
+    with suppress(NotStartedError):
+        events = steering.journal(visit.service, last)
+    return visit.page("journal.html", "Journal", events=events[::-1], last=last)
+
+
+@_router.get("/jobs")
+def jobs(visit: Reader) -> Response:
+    return visit.page("jobs.html", "Jobs", jobs=steering.list_jobs(visit.service)[::-1])
+
+
+@_router.get("/jobs/{name}")
+def job(visit: Reader, job: steering.KnownJob) -> Response:
+    return visit.page("job_page.html", f"{job.step.capitalize()} {job.id}", job=job)
+
+
+@_router.get("/jobs/{name}/events", response_class=EventSourceResponse)
+async def events(visit: Reader, job: steering.KnownJob) -> AsyncIterator[ServerSentEvent]:
+    panel, told = _template("job.html"), ""
+    async for last in visit.service.jobs.events(job):
+        said = _said(last)
+        page = panel.render(job=last, base=visit.base, said=said if said != told else "")
+        yield ServerSentEvent(event="job", raw_data=page)
+        told = said
+        if last.over:
+            yield ServerSentEvent(event="over", raw_data=last.status)
+
+
+@_router.post("/jobs/{name}/cancel")
+def cancel(visit: Steerer, job: steering.KnownJob) -> Response:
+    return visit.go(f"jobs/{steering.cancel_job(job, visit.service).id}")
+
+
+@_router.get("/keys")
+def keys(visit: Reader) -> Response:
+    gate = visit.service.gate
+    return visit.page("keys.html", "Keys", keys=gate.keys(), read_at=gate.read_at)
+
+
+@_router.get("/login")
+def login(request: Request, next: str = "") -> Response:
+    return HTMLResponse(_page(request, "login.html", "Sign in", next=next, problem=None))
+
+
+@_router.post("/login")
+async def signed_in(request: Request) -> Response:
+    form = await _form(request)
+    digest, base = digest_of(form.get("key", "")), request.scope["root_path"]
+    try:
+        request.app.state.serving.gate.enter(digest, "read")
+    except ServiceError as error:
+        told = {**_problem(error), "expected": "a key of this service"}
+        page = _page(request, "login.html", "Sign in", next=form.get("next", ""), problem=told)
+        return HTMLResponse(page, error.status)
+    request.session["key"] = digest
+    place = form.get("next", "")
+    return RedirectResponse(place if place.startswith(f"{base}/") else f"{base}/", 303)
+
+
+@_router.post("/logout")
+async def logout(request: Request) -> Response:
+    await _form(request)
+    request.session.clear()
+    return RedirectResponse(f"{request.scope['root_path']}/login", 303)
+
+
 def console(settings: ServiceSettings) -> FastAPI:
     """Return the application of the pages, which another one mounts and gives its state."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
@@ -118,164 +291,7 @@ def console(settings: ServiceSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=_FILES / "service" / "static"))
     for kind in (LimpetError, ValidationError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _failed)
-    texts, images = _once(settings.texts), _once(settings.images)
-
-    @app.get("/style.css")
-    def style() -> Response:
-        return FileResponse(_FILES / "reports" / "templates" / "style.css")
-
-    @app.get("/")
-    def overview(visit: Reader) -> Response:
-        service = visit.service
-        state = None if service.watches else steering.gallery_state(service)
-        return visit.page("overview.html", "Overview", state=state, **_choices(service), **_standing(service))
-
-    @app.get("/upgrade")
-    def upgrade(visit: Reader) -> Response:
-        service, found = visit.service, _standing(visit.service)
-        status = found["status"]
-        phase: Phase = "steady" if status is None else status.phase
-        known = ("start",) if status is None else _STEPS if status.gallery is not None else _STEPS[:-1]
-        steps = [step for step in known if phase in POSSIBLE.get(step, (phase,))]  # type: ignore[arg-type]
-        if status is not None and status.gallery is not None and phase == "steady" and status.lacking["new"]:
-            steps.append("backfill")
-        links = () if service.watches else service.gallery.state.links
-        asked = not service.watches and (service.settings.shadow or service.settings.canary)
-        live = steering.evidence(service) if asked else None
-        return visit.page(
-            "upgrade.html", "Upgrade", steps=steps, links=links, live=live, shares=service.settings,
-            **_choices(service), **found,
-        )  # fmt: skip
-
-    @app.get("/upgrade/{step}")
-    def check(visit: Reader, step: JobStep) -> Response:
-        given = {name: value for name, value in visit.request.query_params.items() if value}
-        epoch, found, problem = _standing(visit.service)["epoch"], None, None
-        try:
-            found = visit.service.jobs.dry_run(step, StepOptions.model_validate(given), epoch=None)
-        except (LimpetError, ValidationError) as error:
-            problem = _problem(error)
-        return visit.page(
-            "check.html", step.capitalize(), step=step, given=given, found=found, problem=problem, epoch=epoch,
-            once=secrets.token_hex(8), typed=step in _NO_WAY_BACK or "force" in given,
-        )  # fmt: skip
-
-    @app.post("/upgrade/{step}")
-    async def take(visit: Steerer, step: JobStep) -> Response:
-        form = {name: value for name, value in visit.form.items() if value}
-        epoch, once, typed = (form.pop(name, None) for name in ("epoch", "once", "typed"))
-        if (step in _NO_WAY_BACK or "force" in form) and typed != step:
-            raise ServiceError(
-                422, f"'{typed or ''}' was typed.", expected=f"the word {step}", to_do="go back, and type it.",
-                intact="Nothing was changed.",
-            )  # fmt: skip
-        job = await steering.take_step(
-            step, visit.service, Response(), visit.key.name, StepOptions.model_validate(form), if_match=epoch, key=once
-        )
-        return visit.go(f"jobs/{job.id}")
-
-    @app.get("/thresholds")
-    def thresholds(visit: Reader, threshold: Annotated[float | None, _EMPTY] = None) -> Response:
-        found, problem = None, None
-        try:
-            found = steering.thresholds(visit.service, None if threshold is None else [threshold])
-        except LimpetError as error:
-            problem = _problem(error)
-        return visit.page("thresholds.html", "Score thresholds", found=found, problem=problem)
-
-    @app.get("/compare")
-    async def compare(
-        visit: Reader, q: str = "", item: str = "", a: str = "", b: str = "", k: Annotated[int, Query(ge=1)] = 10
-    ) -> Response:
-        service, pair, answers = visit.service, tuple[Generation, ...](), list[dict[str, Any]]()
-        if not service.watches:
-            state = service.gallery.state
-            names = (a or (state.previous or (state.active,))[-1], b or (state.started or state.active))
-            pair = tuple(state.by_name.get(name) or state.made_by(name) for name in names)
-            if q or item:
-                answers = [await _answered(service, one, q, item, k) for one in pair]
-        shown = [hit.id for answer in answers for hits in answer.get("hits", ()) for hit in hits]
-        if pair and not answers:
-            first = (await run_in_threadpool(service.gallery.store.scan, limit=512)).ids
-            shown = list(first[:: -(-len(first) // _BEGIN) or 1])
-        return visit.page(
-            "compare.html", "Compare", q=q, item=item, k=k, pair=pair, answers=answers, shown=shown,
-            generations=() if service.watches else service.gallery.state.generations, pictures=settings.images,
-            texts=await run_in_threadpool(_texts, texts, [item, *shown]), **_choices(service),
-        )  # fmt: skip
-
-    @app.get("/picture")
-    def picture(visit: Reader, item: str) -> Response:
-        source = images()
-        known, pixels = ([], None) if source is None else source.read([item])
-        if pixels is None or not known:
-            raise ServiceError(404, f"No image of the item '{item}' is known.")
-        return Response(_png(pixels[0]), media_type="image/png")
-
-    @app.get("/doctor")
-    def doctor(visit: Reader) -> Response:
-        known = [job for job in steering.list_jobs(visit.service) if job.step == "doctor"]
-        return visit.page("doctor.html", "Doctor", last=known[-1] if known else None, **_choices(visit.service))
-
-    @app.get("/journal")
-    def journal(visit: Reader, last: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
-        events: list[dict[str, Any]] = []
-        with suppress(NotStartedError):
-            events = steering.journal(visit.service, last)
-        return visit.page("journal.html", "Journal", events=events[::-1], last=last)
-
-    @app.get("/jobs")
-    def jobs(visit: Reader) -> Response:
-        return visit.page("jobs.html", "Jobs", jobs=steering.list_jobs(visit.service)[::-1])
-
-    @app.get("/jobs/{name}")
-    def job(visit: Reader, job: steering.KnownJob) -> Response:
-        return visit.page("job_page.html", f"{job.step.capitalize()} {job.id}", job=job)
-
-    @app.get("/jobs/{name}/events", response_class=EventSourceResponse)
-    async def events(visit: Reader, job: steering.KnownJob) -> AsyncIterator[ServerSentEvent]:
-        panel, told = _template("job.html"), ""
-        async for last in visit.service.jobs.events(job):
-            said = _said(last)
-            page = panel.render(job=last, base=visit.base, said=said if said != told else "")
-            yield ServerSentEvent(event="job", raw_data=page)
-            told = said
-            if last.over:
-                yield ServerSentEvent(event="over", raw_data=last.status)
-
-    @app.post("/jobs/{name}/cancel")
-    def cancel(visit: Steerer, job: steering.KnownJob) -> Response:
-        return visit.go(f"jobs/{steering.cancel_job(job, visit.service).id}")
-
-    @app.get("/keys")
-    def keys(visit: Reader) -> Response:
-        gate = visit.service.gate
-        return visit.page("keys.html", "Keys", keys=gate.keys(), read_at=gate.read_at)
-
-    @app.get("/login")
-    def login(request: Request, next: str = "") -> Response:
-        return HTMLResponse(_page(request, "login.html", "Sign in", next=next, problem=None))
-
-    @app.post("/login")
-    async def signed_in(request: Request) -> Response:
-        form = await _form(request)
-        digest, base = digest_of(form.get("key", "")), request.scope["root_path"]
-        try:
-            request.app.state.serving.gate.enter(digest, "read")
-        except ServiceError as error:
-            told = {**_problem(error), "expected": "a key of this service"}
-            page = _page(request, "login.html", "Sign in", next=form.get("next", ""), problem=told)
-            return HTMLResponse(page, error.status)
-        request.session["key"] = digest
-        place = form.get("next", "")
-        return RedirectResponse(place if place.startswith(f"{base}/") else f"{base}/", 303)
-
-    @app.post("/logout")
-    async def logout(request: Request) -> Response:
-        await _form(request)
-        request.session.clear()
-        return RedirectResponse(f"{request.scope['root_path']}/login", 303)
-
+    app.include_router(_router)
     return app
 
 
@@ -404,21 +420,6 @@ async def _answered(service: Serving, generation: Generation, q: str, item: str,
         return await reads.found(service, SearchRequest(model=generation.name, k=k, **asked))
     except LimpetError as error:
         return {"problem": _problem(error)}
-
-
-def _once(opening: Callable[[], _Source] | None) -> Callable[[], _Source | None]:
-    """Return what opens something when it is asked for the first time; several threads may ask."""
-    lock = threading.Lock()
-
-    @cache
-    def opened() -> _Source | None:
-        return None if opening is None else opening()
-
-    def ask() -> _Source | None:
-        with lock:
-            return opened()
-
-    return ask
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from anyio import CapacityLimiter
 from fastapi import Request, Response, Security
@@ -19,14 +22,30 @@ from limpet.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     import httpx
 
     from limpet.service.jobs import Jobs
     from limpet.service.writer import GalleryWriter
 
+_Source = TypeVar("_Source")
 _BEARER = HTTPBearer(auto_error=False, description="A key, where the service has keys.")
+
+
+def opened_once(opening: Callable[[], _Source] | None) -> Callable[[], _Source | None]:
+    """Return what opens something when it is asked for the first time; several threads may ask."""
+    lock = threading.Lock()
+
+    @cache
+    def opened() -> _Source | None:
+        return None if opening is None else opening()
+
+    def ask() -> _Source | None:
+        with lock:
+            return opened()
+
+    return ask
 
 
 class Serving:
@@ -49,6 +68,7 @@ class Serving:
         known = [] if gallery is None else [one.fingerprint for one in gallery.state.generations]
         self.encoders = Encoders(settings, known)
         self.searching = CapacityLimiter(os.cpu_count() or 1)  # more at a time only get in each other's way
+        self.texts, self.images = opened_once(settings.texts), opened_once(settings.images)
         self.gate = AccessControl(settings.keys, settings.limits.rate)
         if gallery is not None:
             self._evidence = LiveEvidence(settings, self.encoders, gallery)
