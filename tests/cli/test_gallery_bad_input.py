@@ -99,6 +99,7 @@ def test_places_that_hold_something_else(refused: Fails, tmp_path: Path) -> None
     assert "Not a directory" in refused("create", *new, url="memory:/dev/null/g")
     assert "Unknown kind of gallery" in refused("create", *new, url="mysql://somewhere")
     assert "ends with this command" in refused("create", *new, url="memory://")
+    assert "where a service answers" in refused("status", url="http://127.0.0.1:8520")
     assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["thesis.txt"]
 
 

@@ -120,6 +120,12 @@ def _parts(url: str) -> tuple[str, str]:
     if url == "memory://":
         return "memory", ""
     named = _SCHEME.match(url)
+    if scheme in ("http", "https"):
+        raise ConfigError(
+            f"'{without_secrets(url)}' is where a service answers, and no place of a gallery.",
+            expected=f"one of {', '.join(_KNOWN)}",
+            to_do="search and write by limpet.Client(URL); `limpet upgrade status URL` tells where its upgrade stands.",
+        )
     if without_secrets(url) != url and not Path(url).exists():
         raise ConfigError(
             f"The place of a gallery, '{named[0] if named else ''}…', holds a password, and is no PostgreSQL URL.",
