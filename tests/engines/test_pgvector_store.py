@@ -225,12 +225,15 @@ def test_what_a_role_may_not_do_is_said(store: PgvectorStore, postgres_url: str)
 # Searches
 
 
-@pytest.mark.parametrize("few", [0, 2000], ids=["joined", "looked up"])
+@pytest.mark.parametrize(
+    ("few", "nearest"), [(0, 50), (0, 1), (2000, 50)], ids=["of the nearest", "joined", "looked up"]
+)
 @pytest.mark.parametrize("indexed", [False, True], ids=["compared", "indexed"])
 def test_every_way_of_choosing_rows_finds_the_same(
-    store: PgvectorStore, monkeypatch: pytest.MonkeyPatch, few: int, indexed: bool
+    store: PgvectorStore, monkeypatch: pytest.MonkeyPatch, few: int, nearest: int, indexed: bool
 ) -> None:
     monkeypatch.setattr(pgvector_search, "_FEW_ITEMS", few)
+    monkeypatch.setattr(pgvector_search, "_NEAREST", nearest)
     if indexed:
         store.build_index("g1")
     cheap, dear = Condition("price", "<", 30), Condition("price", ">=", 37)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from limpet.engines.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
@@ -17,6 +17,7 @@ FoundRow = tuple[str, float, str]
 """Id, score, and metadata as JSON."""
 
 _FEW_ITEMS = 2000  # looked up one by one rather than joined
+_NEAREST = 50  # rows for every hit whose items are looked up before all items are joined
 SETTINGS = b"""
 SELECT set_config('enable_nestloop', %(nested)s, true), set_config('enable_seqscan', %(scanned)s, true),
     set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %(breadth)s, true)
@@ -31,16 +32,24 @@ class Selection:
         condition: What their items must meet, in SQL over the table of items.
         values: What its placeholders stand for.
         ids: The items that meet it, where they are few and were looked up.
+        late: Whether the condition is asked of the nearest rows alone, of which fewer than are wanted may meet it.
     """
 
     condition: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     ids: list[str] | None = None
+    late: bool = False
 
     def statement(self, table: str, k: int, form: VectorForm | None = None) -> bytes:
         """Return the statement that finds the rows with the largest inner products with the value ``query``."""
         distance = "r.vector <#> %(query)b"
         order = f"-({distance}) DESC"  # an index serves the distance only, not its negative
+        if self.late:
+            nearest = f"SELECT r.id, -({distance}) AS score FROM {table} AS r ORDER BY {order}, r.id"
+            return (
+                f"SELECT found.id, found.score, metadata FROM ({nearest} LIMIT {_NEAREST * int(k)}) AS found "
+                f"JOIN items USING (id) WHERE {self.condition} ORDER BY found.score DESC, found.id LIMIT {int(k)}"
+            ).encode()
         rows = f"{table} AS r {self._rows(form is not None)}"
         if form is not None:
             held, asked = (
@@ -70,7 +79,7 @@ class Selection:
     def settings(self, k: int, form: VectorForm | None = None, graph: Graph | None = None) -> dict[str, str]:
         """Return values for `SETTINGS`: the database knows nothing of how many items meet a condition, so no guess."""
         indexed = form is not None
-        joined = bool(self.condition) and not indexed
+        joined = bool(self.condition) and not indexed and not self.late
         wanted = k * max(2, form.candidates) if form else 0
         return {
             "nested": "off" if joined else "on",
@@ -105,10 +114,13 @@ def nearest(
         table = table_of(generation)
         # an index is only there if it leads to what is near
         form = None if exact or selection.ids is not None else form_of(queries.shape[1], directions=True)
-        if form is None or built(database, generation) is None:
+        if form is not None and built(database, generation) is not None:
+            found = _run(connection, queries, k, selection, table, form, chosen(database))
+        elif mask and where is None and selection.ids is None:
+            found = _run(connection, queries, k, replace(selection, late=True), table)
+        else:
             return _run(connection, queries, k, selection, table)
-        found = _run(connection, queries, k, selection, table, form, chosen(database))
-        short = [number for number, rows in enumerate(found) if len(rows) < k]  # the index ended before
+        short = [number for number, rows in enumerate(found) if len(rows) < k]  # there may be further ones
         if short:
             exactly = _run(connection, queries[short], k, selection, table)
             for number, rows in zip(short, exactly, strict=True):
