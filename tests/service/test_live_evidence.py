@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from limpet import Client
 from limpet.data.text_set import TextSet
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError
@@ -69,8 +70,9 @@ def shadowed(client: Served, queries: int) -> dict[str, Any]:
 @pytest.mark.parametrize("live", [{"shadow": 1.0}], indirect=True)
 def test_the_overlap_of_the_shadow_is_that_of_all_vectors(live: Served, words: Any, texts_url: str) -> None:
     requests = [searched(live, [text])["request"] for text in ASKED]
-    answered = live.post("/v1/clicks", json={"request": requests[3], "id": "t3"})
-    assert answered.status_code == 204, answered.text
+    with Client(str(live.base_url)) as client:
+        client.click(requests[3], "t3")
+        assert client.evidence()["prepared"] == "g2"
     found = shadowed(live, len(ASKED))
     ranked = []
     for _, opened in words:
@@ -112,6 +114,11 @@ def test_a_canary_answers_a_share_of_the_requests_by_their_key(live: Served) -> 
     assert {searched(live, [text], model=old)["model"] for text in ASKED[:8]} == {old}, "its model was asked for"
     found = live.get("/v1/upgrade/evidence").json()["canary"]
     assert found["new"]["answers"] == round(120 * share) and found["old"]["answers"] == 120 - round(120 * share)
+    with Client(str(live.base_url)) as client:
+        named = {client.search([ASKED[0]], route_key="7", request=f"r{time}").fingerprint for time in range(5)}
+        client.click("r3", "t1")
+        arm = client.evidence()["canary"][{"g1": "old", "g2": "new"}[generations[models["7"]]]]
+    assert named == {models["7"]} and arm["clicked"]["mean"] == pytest.approx(1 / arm["answers"])
     assert found["new"]["clicked"]["mean"] == 0 and found["new"]["milliseconds"]["mean"] > 0
     assert f"<td>{found['new']['answers']}</td>" in live.get("/console/upgrade").text
 

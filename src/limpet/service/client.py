@@ -72,6 +72,8 @@ class _Calls:
         fingerprint: str | None = None,
         where: str | None = None,
         exact: bool = True,
+        request: str | None = None,
+        route_key: str | None = None,
     ) -> _Steps[Reply]:
         """Find the items nearest to each query; see `Gallery.search`.
 
@@ -81,21 +83,43 @@ class _Calls:
             fingerprint: Of the model, where queries are no set; the active one when left out with texts and images.
             where: What the metadata of items must meet, such as ``price<10 AND exists(label)``.
             exact: Compare with every vector; otherwise use approximate indexes where there are any.
+            request: Name of this request, by which `click` reports which hit was chosen.
+            route_key: Such as the user: while a canary runs, one model answers all requests of a key.
         """
-        asked = without_nothing({"k": count_of("k", k), "model": fingerprint, "where": where, "exact": exact})
+        asked = without_nothing(
+            {"k": count_of("k", k), "model": fingerprint, "where": where, "exact": exact, "route_key": route_key}
+        )
+        named = {} if request is None else {"X-Request-ID": request}
         if isinstance(queries, EmbeddingSet):
             asked, queries = {**asked, "model": queries.fingerprint}, queries.vectors
         if isinstance(queries, np.ndarray):
             content = np.ascontiguousarray(np.atleast_2d(queries), FLOAT32).tobytes()
-            headers = {"Content-Type": "application/octet-stream"}
+            headers = {"Content-Type": "application/octet-stream", **named}
             params = {**asked, "exact": str(exact).lower()}
             found = yield from self._ask("POST", "/v1/search", params=params, content=content, headers=headers)
         else:
-            found = yield from self._ask("POST", "/v1/search", json={**asked, **_embedded(queries)})
+            found = yield from self._ask("POST", "/v1/search", json={**asked, **_embedded(queries)}, headers=named)
         return Reply(
             [[Hit(**hit) for hit in hits] for hits in found["hits"]], found["model"], found["active"],
             tuple(found["sources"]), found["covered"], found["items"], found["commit"], found["epoch"], found["merge"],
         )  # fmt: skip
+
+    @_Method
+    def click(self, request: str, item: str, *, query: int = 0) -> _Steps[None]:
+        """Report the hit that a person chose: evidence for shadow and canary.
+
+        Args:
+            request: Name of the search.
+            item: Id of the hit.
+            query: Number of the query in that search.
+        """
+        yield from self._ask("POST", "/v1/clicks", json={"request": request, "id": item, "query": query})
+
+    @_Method
+    def evidence(self) -> _Steps[dict[str, Any]]:
+        """Return what live queries say of the prepared model, see `LiveEvidenceSummary`."""
+        found: dict[str, Any] = yield from self._ask("GET", "/v1/upgrade/evidence")
+        return found
 
     @_Method
     def upsert(
@@ -202,7 +226,7 @@ class _Calls:
         for left in range(self.retries, -1, -1):
             answer = yield request
             if isinstance(answer, httpx.Response) and answer.is_success:
-                return answer.json()
+                return answer.json() if answer.content else None
             if isinstance(answer, httpx.Response) and (not left or answer.status_code not in _TEMPORARY):
                 raise _refused(answer)
             if isinstance(answer, httpx.TransportError) and not left:
