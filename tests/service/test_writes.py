@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from limpet.errors import DataError
+from limpet.errors import DataError, StoreError
 from limpet.galleries import Gallery
-from limpet.service.writer import GalleryWriter, Upsertion
+from limpet.service.writer import GalleryWriter, Upsertion, Written
 from service.services import Served, drawn, served
 
 KEY = {"Idempotency-Key": "order-17"}
@@ -87,6 +88,45 @@ def test_a_request_that_failed_may_be_sent_again_with_its_key(url: str, monkeypa
 
     with Gallery.open(url) as gallery:
         assert asyncio.run(sent_twice(gallery)) == 1 and not gallery.store.fetch(["7"]).ids
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["found at once", "found when it is repeated"])
+def test_what_was_committed_although_the_answer_was_lost_is_done_once(
+    url: str, reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sent(gallery: Gallery) -> list[object]:
+        writer, upsert = GalleryWriter(gallery, room=100), gallery.upsert_batches
+        await writer.settled.wait()
+
+        def lost(*given: Any, **options: Any) -> None:
+            upsert(*given, **options)
+            raise StoreError("the reply was lost")
+
+        def gone(*given: object, **options: object) -> None:
+            raise StoreError("the place is gone")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(gallery, "upsert_batches", lost)
+            if not reached:
+                broken.setattr(gallery.store, "journal", gone)
+            first = await asyncio.gather(*map(ask, [writer] * 2, "ab"), return_exceptions=True)
+        assert [isinstance(one, StoreError) for one in first] == [not reached] * 2
+        await ask(writer, "c")
+        again = [await ask(writer, name) for name in "ab"]
+        await writer.close()
+        return again
+
+    async def ask(writer: GalleryWriter, name: str) -> Written:
+        return await writer.write(Upsertion([name], {"g1": drawn(1)}, None), b"body", key=name)
+
+    with Gallery.open(url) as gallery:
+        answers = asyncio.run(sent(gallery))
+        listed = {
+            entry.sequence: [one["key"] for one in entry.event["requests"]]
+            for entry in gallery.store.journal()
+            if "requests" in entry.event
+        }
+    assert answers == [Written(1, 3)] * 2 and listed == {3: ["a", "b"], 4: ["c"]}
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -105,7 +105,7 @@ class GalleryWriter:
         self._known = OrderedDict[tuple[str, str], tuple[str, asyncio.Future[Written]]]()
         self.jobs: dict[str, JournalEntry] = {}
         self._loop, self._closing = asyncio.get_running_loop(), threading.Event()
-        self._seen = 0
+        self._seen, self._unsure = 0, False  # up to where the journal was read, and whether a commit failed since
         self._turn = threading.Thread(target=self._hold, name="service lock", daemon=True)
         self._turn.start()
 
@@ -128,21 +128,24 @@ class GalleryWriter:
         self.notice = notice
         self._loop.call_soon_threadsafe(self.settled.set)
 
-    def _remember(self) -> None:
-        """Read which requests were answered, from the journal."""
+    def _remember(self) -> dict[object, Written]:
+        """Read which requests were answered, from the journal, and return those that were read now, by name."""
+        found = dict[object, Written]()
         sequence = self.gallery.store.pointer().sequence
         for entry in self.gallery.store.journal(after=max(self._seen, sequence - REMEMBERED)):
             if "job" in entry.event:
                 self.jobs[str(entry.event["job"])] = entry
             for noted in _requests(entry):
-                self._loop.call_soon_threadsafe(self._know, noted, Written(noted["items"], entry.sequence))
+                if (name := _name(noted)) is not None:
+                    found[name] = written = Written(noted["items"], entry.sequence)
+                    self._loop.call_soon_threadsafe(self._know, name, noted["digest"], written)
         self._seen = sequence
+        return found
 
-    def _know(self, noted: Mapping[str, Any], written: Written) -> None:
-        if "key" in noted:
-            future = self._loop.create_future()
-            future.set_result(written)
-            self._known[noted.get("who", ""), noted["key"]] = noted["digest"], future
+    def _know(self, name: tuple[str, str], digest: str, written: Written) -> None:
+        future = self._loop.create_future()
+        future.set_result(written)
+        self._known[name] = digest, future
 
     def refuse_reader(self) -> None:
         """Refuse to write where another service does.
@@ -199,25 +202,25 @@ class GalleryWriter:
         kind = "upsert" if isinstance(write.content, Upsertion) else None
         return await self._gathering.ask(write, write.size, kind)
 
-    def _written(self, writes: list[Write]) -> list[Written | Exception]:
-        """Commit upserts together, or one deletion."""
+    def _written(self, writes: list[Write]) -> Sequence[Written | Exception]:
+        """Commit upserts together, or one deletion; what a commit did that seemed to fail is not done again."""
+        done = self._remember() if self._unsure else {}
+        left = [one for one in writes if _name(one.noted) not in done]
+        self._unsure = True
         try:
-            contents = [one.content for one in writes if isinstance(one.content, Upsertion)]
-            return self._upserted(writes, contents) if contents else [self._deleted(writes[0])]
-        except Exception:
-            done = self._done(writes[0]) if len(writes) == 1 else None
-            if done is None:
-                raise
-            return [done]
-
-    def _done(self, write: Write) -> Written | None:
-        """Return what a request did that failed, if it did: the place may have failed after the commit."""
-        if "key" in write.noted:
+            answers = iter(self._committed(left) if left else ())
+        except Exception as error:
             with suppress(LimpetError):
-                for entry in self.gallery.store.journal(after=self._seen):
-                    if any(write.noted.items() <= one.items() for one in _requests(entry)):
-                        return Written(write.size, entry.sequence)
-        return None
+                done |= self._remember()
+            if not any(_name(one.noted) in done for one in left):
+                raise
+            answers = iter([error] * len(left))
+        self._unsure = False
+        return [done.get(_name(one.noted)) or next(answers) for one in writes]
+
+    def _committed(self, writes: list[Write]) -> Sequence[Written | Exception]:
+        contents = [one.content for one in writes if isinstance(one.content, Upsertion)]
+        return self._upserted(writes, contents) if contents else [self._deleted(writes[0])]
 
     def _upserted(self, writes: list[Write], contents: list[Upsertion]) -> list[Written | Exception]:
         state, errors = self.gallery.state, dict[int, Exception]()
@@ -277,6 +280,11 @@ def _batch(
     metadata = columns and {name: [value for one in some for value in (one.metadata or {})[name]] for name in columns}
     [batch] = batches(state, sets, metadata, len(ids))
     return replace(batch, noted=[one for one in (noted[number] for number in numbers) if one is not None])
+
+
+def _name(noted: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return who sent a request with which key; None without a key."""
+    return (noted.get("who", ""), noted["key"]) if "key" in noted else None
 
 
 def _requests(entry: JournalEntry) -> list[dict[str, Any]]:
