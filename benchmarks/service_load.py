@@ -7,7 +7,10 @@ A gallery of 20,000 items of 128 numbers in LanceDB is served from one process, 
 that reads. Clients are threads of this process, on the same processors: a closed loop, in which each sends its next
 request once the one before is answered, over a connection that stays open.
 
-- **cost**: processor seconds of the service for a search, beyond those of `Gallery.search` in its place.
+- **cost**: processor seconds of the service for a search, beyond those of `Gallery.search` in a process that is asked
+  over a pipe. The gallery is in memory, and matrix products take one thread: searches are so short that the difference
+  shows.
+- **ready**: seconds until a service of a million items answers, the least of four.
 - **load**: searches and durable single-item upserts per second, and their latencies, by number of clients.
 - **upgrade**: backfill, swap and rollback while clients search. A twin, which keeps all vectors of both models in
   memory, checks every answer: the hits have to be those of one state, old or new.
@@ -28,8 +31,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +49,7 @@ from limpet.training.text_models import open_text_model
 
 ITEMS, DIM, K = 20_000, 128, 10
 CLIENTS = (1, 4, 16, 64)
+PACE = 0.5  # seconds between two steps of the upgrade
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -106,14 +110,23 @@ class Served:
 
 
 @contextmanager
-def served(url: str, *words: str) -> Iterator[Served]:
-    ports = []
-    for _ in range(2):
+def served(url: str, *words: str, threads: int | None = None, ports: Sequence[int] = ()) -> Iterator[Served]:
+    """Serve a URL while a block runs.
+
+    Args:
+        url: What.
+        words: More options of `limpet serve`.
+        threads: Of each matrix product.
+        ports: To listen at; free ones if left out.
+    """
+    environment = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+    while len(ports) < 2:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
+            ports = [*ports, free.getsockname()[1]]
     command = [sys.executable, "-m", "limpet", "serve", url, "--port", str(ports[0]), "--health-port", str(ports[1])]
-    with subprocess.Popen([*command, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    silent, environment = subprocess.DEVNULL, {**os.environ, **environment}
+    with subprocess.Popen([*command, *words], stderr=silent, stdout=silent, env=environment) as process:
         found = Served(process, *ports)
         try:
             while not found.ready():
@@ -124,26 +137,31 @@ def served(url: str, *words: str) -> Iterator[Served]:
             process.send_signal(signal.SIGTERM)
 
 
-def closed_loop(service: Served, clients: int, seconds: float, call: Callable[[int, int], None]) -> dict[str, float]:
-    """Let clients call again and again; return calls a second, latencies, and the service's processor time of one."""
-    before, until = service.cpu(), time.monotonic() + seconds
+def closed_loop(
+    service: Served, clients: int, over: float | Future[Any], call: Callable[[int, int], None]
+) -> dict[str, float]:
+    """Let clients call again and again, for seconds or until something is done.
+
+    Returns:
+        Calls a second, latencies, and the service's processor time of a call.
+    """
+    before, begun = service.cpu(), time.monotonic()
     latencies = [list[float]() for _ in range(clients)]
 
     def loop(client: int) -> None:
         number = 0
-        while time.monotonic() < until:
+        while not over.done() if isinstance(over, Future) else time.monotonic() < begun + over:
             start = time.perf_counter()
             call(client, number)
             latencies[client].append(time.perf_counter() - start)
             number += 1
 
-    start = time.monotonic()
     with ThreadPoolExecutor(clients) as pool:
         for one in [pool.submit(loop, client) for client in range(clients)]:
             one.result()
     all_of = np.array([one for some in latencies for one in some]) * 1000
     return {
-        "per_second": len(all_of) / (time.monotonic() - start), "p50_ms": float(np.percentile(all_of, 50)),
+        "per_second": len(all_of) / (time.monotonic() - begun), "p50_ms": float(np.percentile(all_of, 50)),
         "p99_ms": float(np.percentile(all_of, 99)), "calls": len(all_of),
         "cpu_ms": 1000 * (service.cpu() - before) / len(all_of),
     }  # fmt: skip
@@ -183,35 +201,84 @@ def upsert_by(service: Served, keys: list[str] | None = None) -> Callable[[int, 
     return upsert
 
 
-def cost(service: Served, url: str, seconds: float) -> dict[str, float]:
-    """Return processor milliseconds of a search: in process, and in the service by either body."""
-    queries = drawn(64, 5)
-    found = {}
-    with Gallery.open(url) as gallery:
-        for _ in range(2):  # the first warms up
-            start, count, until = time.process_time(), 0, time.monotonic() + seconds
-            while time.monotonic() < until:
-                gallery.search(queries[count % 64], K)
-                count += 1
-            found["Gallery.search"] = 1000 * (time.process_time() - start) / count
-    for name, binary in (("binary", True), ("JSON", False)):
-        for _ in range(2):
-            before = service.cpu()
-            done = closed_loop(service, 1, seconds, search_by(service, queries, binary=binary))
-            found[name] = 1000 * (service.cpu() - before) / done["calls"]
-    return found
+ASKED = """
+import sys
+import numpy as np
+from limpet.galleries import Gallery
+queries, number = np.load(sys.argv[2]), 0
+with Gallery.open(sys.argv[1]) as gallery:
+    while sys.stdin.buffer.read(1):
+        gallery.search(queries[number % len(queries)], int(sys.argv[3]))
+        number += 1
+        sys.stdout.buffer.write(b".")
+        sys.stdout.buffer.flush()
+"""
+"""A process that searches whenever it is told to by a byte: as a service has to, with a pause after each."""
+
+
+def cost(service: Served, url: str, seconds: float, folder: Path) -> dict[str, float]:
+    """Return processor milliseconds of a search by `Gallery.search` and by the service, medians of rounds by turns."""
+    queries, place = drawn(64, 5), folder / "queries.npy"
+    np.save(place, queries)
+    command = [sys.executable, "-c", ASKED, url, str(place), str(K)]
+    found = {"Gallery.search": list[float](), "binary": list[float](), "JSON": list[float]()}
+    piped, environment = subprocess.PIPE, {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdin=piped, stdout=piped, bufsize=0, env=environment) as process:
+        assert process.stdin is not None and process.stdout is not None
+        sent, answers = process.stdin, process.stdout
+
+        def ask(client: int, number: int) -> None:
+            sent.write(b".")
+            assert answers.read(1) == b"."
+
+        own = psutil.Process(process.pid)
+        calls: dict[str, tuple[Callable[[], float], Callable[[int, int], None]]] = {
+            "Gallery.search": (lambda: sum(own.cpu_times()[:2]), ask),
+            "binary": (service.cpu, search_by(service, queries, binary=True)),
+            "JSON": (service.cpu, search_by(service, queries, binary=False)),
+        }
+        for _ in range(1 + max(3, round(seconds))):
+            for name, (cpu, call) in calls.items():
+                before, until, number = cpu(), time.monotonic() + 1, 0
+                while time.monotonic() < until:
+                    call(0, number)
+                    number += 1
+                found[name].append(1000 * (cpu() - before) / number)
+        sent.close()
+    return {name: float(np.median(rounds[1:])) for name, rounds in found.items()}  # the first warms up
+
+
+def ready(folder: Path, rows: int) -> dict[str, float]:
+    """Return how long a service takes until it answers, and the processor seconds of its processes until then."""
+    url, seconds, processor = f"lance:{folder}/large", list[float](), list[float]()
+    made = EmbeddingSet(drawn(rows, 2), model="old")
+    with Gallery.create(url, fingerprint=made.fingerprint, space=made.space) as gallery:
+        gallery.add(made)
+    del made
+    for _ in range(4):
+        start = time.monotonic()
+        with served(url) as service:
+            seconds.append(time.monotonic() - start)
+            processor.append(service.cpu() + sum(psutil.Process(service.process.pid).cpu_times()[:2]))
+    return {"rows": rows, "seconds": min(seconds), "processor": min(processor)}
 
 
 class Twin:
-    """All vectors of one generation, in memory: says what a search has to find."""
+    """All vectors of one model, in memory: says what a search has to find.
 
-    def __init__(self, gallery: Gallery, generation: str, model: str, queries: Sequence[str]) -> None:
-        parts = [(ids, rows) for ids, _, rows in gallery.store.scan_rows(generation)]
-        self.place = {name: place for place, name in enumerate(name for ids, _ in parts for name in ids)}
-        texts = TextSet(StringArray.of(queries), None, (), StringArray.of(queries))
-        points = open_text_model(model).embed(texts, role="query").vectors
-        space = gallery.state.by_name[generation].geometry
-        self.scores = space.index_form(points, "query") @ np.concatenate([rows for _, rows in parts]).T
+    Args:
+        model: As `limpet serve --model` takes it.
+        items: Texts by id.
+        queries: Texts.
+    """
+
+    def __init__(self, model: str, items: Mapping[str, str], queries: Sequence[str]) -> None:
+        opened = open_text_model(model)
+        found, points = opened.embed(texts_of(items), role="document"), opened.embed(texts_of(queries), role="query")
+        self.fingerprint, self.place = opened.fingerprint, {name: place for place, name in enumerate(items)}
+        space = opened.space
+        forms = space.index_form(np.asarray(found.vectors), "gallery")
+        self.scores = space.index_form(np.asarray(points.vectors), "query") @ forms.T
 
     def agrees(self, query: int, hits: Sequence[dict[str, Any]]) -> bool:
         """Say whether these are the nearest items, by scores: several may have the same."""
@@ -222,18 +289,30 @@ class Twin:
         return len(hits) == K and np.allclose(told, best, atol=1e-4) and np.allclose(own, told, atol=1e-4)
 
 
+def texts_of(texts: Mapping[str, str] | Sequence[str]) -> TextSet:
+    """Return texts by id, or by number."""
+    named = texts if isinstance(texts, Mapping) else {str(number): text for number, text in enumerate(texts)}
+    return TextSet(StringArray.of(named.values()), None, (), StringArray.of(named))
+
+
+def texts_and_models(folder: Path, items: int) -> tuple[dict[str, str], Path, list[str]]:
+    """Draw texts by id, and return them with a file of them and two models."""
+    words = ["red", "blue", "green", "white", "large", "small", "old", "new", "round", "flat", "soft", "hard"]
+    rng, file = np.random.default_rng(3), folder / "texts.csv"
+    texts = {f"t{number}": " ".join(rng.choice(words, 6)) + f" {number}" for number in range(items)}
+    file.write_text("id,text\n" + "".join(f"{name},{text}\n" for name, text in texts.items()))
+    copy = [sys.executable, "-m", "limpet", "examples", "copy", "shop-gallery"]
+    subprocess.run(copy, check=True, cwd=folder, capture_output=True)
+    return texts, file, [f"st:{folder}/shop-gallery/models/v{number}" for number in (1, 2)]
+
+
 def under_upgrade(folder: Path, seconds: float) -> dict[str, Any]:
     """Search during backfill, swap and rollback; a twin checks every answer."""
-    items, texts = 5_000, folder / "texts.csv"
-    words = ["red", "blue", "green", "white", "large", "small", "old", "new", "round", "flat", "soft", "hard"]
-    rng = np.random.default_rng(3)
-    lines = [" ".join(rng.choice(words, 6)) + f" {number}" for number in range(items)]
-    texts.write_text("id,text\n" + "".join(f"t{number},{line}\n" for number, line in enumerate(lines)))
-    url, models = str(folder / "upgraded"), [f"st:{folder}/shop-gallery/models/v{number}" for number in (1, 2)]
-    created = ["gallery", "create", url, "--texts", str(texts), "--model", models[0]]
-    for command in (["examples", "copy", "shop-gallery"], created):
-        subprocess.run([sys.executable, "-m", "limpet", *command], check=True, cwd=folder, capture_output=True)
-    more = [*(word for model in models for word in ("--model", model)), "--texts", str(texts), "--readers", "1"]
+    texts, file, models = texts_and_models(folder, 5_000)
+    url, lines = str(folder / "upgraded"), list(texts.values())
+    created = [sys.executable, "-m", "limpet", "gallery", "create", url, "--texts", str(file), "--model", models[0]]
+    subprocess.run(created, check=True, capture_output=True)
+    more = [*(word for model in models for word in ("--model", model)), "--texts", str(file), "--readers", "1"]
     failed, seen = list[Any](), list[tuple[str, int, list[dict[str, Any]]]]()
     with served(url, *more) as service:
 
@@ -248,21 +327,19 @@ def under_upgrade(folder: Path, seconds: float) -> dict[str, Any]:
 
         service.take("start", model=models[1])
         told: dict[str, Any] = {"idle": closed_loop(service, 4, seconds, search)}
-        for name, steps in (("backfill", ["backfill"]), ("swap and rollback", ["swap", "rollback"] * 5 + ["swap"])):
+
+        def take(steps: list[str]) -> None:
+            for one in steps:
+                service.take(one)
+                time.sleep(PACE)
+
+        for name, steps in (("backfill", ["backfill"]), ("swap and rollback", ["swap", "rollback"] * 10 + ["swap"])):
             with ThreadPoolExecutor(1) as pool:
-                stepping = pool.submit(lambda steps=steps: [service.take(one) for one in steps])
-                parts = []
-                while not stepping.done():
-                    parts.append(closed_loop(service, 4, 1.0, search))
+                stepping = pool.submit(take, steps)
+                told[name] = closed_loop(service, 4, stepping, search)
                 stepping.result()
-            told[name] = {
-                "calls": sum(one["calls"] for one in parts),
-                "p50_ms": float(np.median([one["p50_ms"] for one in parts])),
-                "p99_ms": max(one["p99_ms"] for one in parts),
-            }
         told["after"] = closed_loop(service, 4, seconds, search)
-    with Gallery.open(url) as gallery:
-        twins = {name: Twin(gallery, name, model, lines[:40]) for name, model in zip(("g1", "g2"), models, strict=True)}
+    twins = {name: Twin(model, texts, lines[:40]) for name, model in zip(("g1", "g2"), models, strict=True)}
     mixed = [one for one in seen if {hit["generation"] for hit in one[2]} != {one[0]}]
     wrong = [one for one in seen if one not in mixed and not twins[one[0]].agrees(one[1], one[2])]
     return {**told, "checked": len(seen), "failed": len(failed), "mixed": len(mixed), "wrong": len(wrong)}
@@ -317,7 +394,8 @@ def table(head: str, rows: Iterable[Sequence[Any]]) -> list[str]:
 
 def page(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    base, upgrade, kills = found["cost"]["Gallery.search"], found["upgrade"], found["kills"]
+    base, upgrade, kills, ready = (found[name] for name in ("cost", "upgrade", "kills", "ready"))
+    base = base["Gallery.search"]
     rows = [(name, f"{value:.2f}", f"{value - base:+.2f}") for name, value in found["cost"].items()]
     names = ("per_second", "p50_ms", "p99_ms", "cpu_ms")
     return "\n".join([
@@ -326,7 +404,7 @@ def page(found: dict[str, Any]) -> str:
         f"processors that others used as well: load average {found['busy'][0]:.1f} before and {found['busy'][1]:.1f} "
         "after, so that times on the clock say little. "
         f"{ITEMS:,} items of {DIM} numbers in LanceDB, {K} hits; clients run on the same processors.", "",
-        *table("search | processor ms | over Gallery.search", rows),
+        *table("search, in memory | processor ms | over Gallery.search", rows),
         *(line for kind in ("search", "upsert") for line in table(
             f"{kind}: clients | a second | p50 ms | p99 ms | processor ms of the service",
             [(str(clients), *(one[kind][name] for name in names)) for clients, one in found["load"].items()],
@@ -334,8 +412,11 @@ def page(found: dict[str, Any]) -> str:
         *table("4 clients search texts | calls | p50 ms | p99 ms", [
             (name, one["calls"], one["p50_ms"], one["p99_ms"]) for name, one in upgrade.items() if isinstance(one, dict)
         ]),
-        f"A twin checked {upgrade['checked']:,} answers: {upgrade['failed']} failed, {upgrade['mixed']} mixed, "
+        f"Between two steps of the upgrade are {PACE} seconds. A twin checked "
+        f"{upgrade['checked']:,} answers: {upgrade['failed']} failed, {upgrade['mixed']} mixed, "
         f"{upgrade['wrong']} wrong.", "",
+        f"A service of {ready['rows']:,} items answered {ready['seconds']:.1f} seconds after it was started; its "
+        f"processes took {ready['processor']:.1f} processor seconds until then.", "",
         *table(" | ".join(kills), [[str(one) if isinstance(one, int) else one for one in kills.values()]]),
     ])  # fmt: skip
 
@@ -344,16 +425,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the service that has to be ready")
     parser.add_argument("--out", type=Path, default=RESULTS / "service_load")
     arguments = parser.parse_args()
     found: dict[str, Any] = {"seconds": arguments.seconds, "busy": [os.getloadavg()[0]]}
     with tempfile.TemporaryDirectory() as folder:
-        url = f"lance:{folder}/live"
+        url, in_memory = f"lance:{folder}/live", f"memory:{folder}/memory"
         made = EmbeddingSet(drawn(ITEMS, 1), model="old")
-        with Gallery.create(url, fingerprint=made.fingerprint, space=made.space) as gallery:
-            gallery.add(made)
+        for one in (url, in_memory):
+            with Gallery.create(one, fingerprint=made.fingerprint, space=made.space) as gallery:
+                gallery.add(made)
+        with served(in_memory, threads=1) as service:
+            found["cost"] = cost(service, in_memory, arguments.seconds, Path(folder))
+            print(found["cost"], flush=True)
         with served(url) as service:
-            found["cost"] = cost(service, url, arguments.seconds)
             found["load"] = {}
             for clients in CLIENTS:
                 search = search_by(service, drawn(64, 5), binary=False)
@@ -365,6 +450,8 @@ def main() -> None:
         found["upgrade"] = under_upgrade(Path(folder), arguments.seconds)
         print(found["upgrade"], flush=True)
         found["kills"] = killed(url, arguments.kills)
+        print(found["kills"], flush=True)
+        found["ready"] = ready(Path(folder), arguments.rows)
     found["busy"].append(os.getloadavg()[0])
     arguments.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     arguments.out.with_suffix(".md").write_text(page(found))

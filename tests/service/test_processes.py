@@ -152,5 +152,14 @@ def test_any_process_may_be_killed_and_sigterm_lets_requests_end(running: Runnin
     assert len(noted) == len(set(noted)) and set(acknowledged) <= set(noted)  # each once
 
 
+@pytest.mark.slow
+def test_no_process_stays_where_the_one_that_started_them_was_killed(running: Running) -> None:
+    running.until(running.ready)
+    started = running.children()
+    running.process.kill()
+    _, stay = psutil.wait_procs(started, timeout=ENDED)
+    assert len(started) == 2 and not stay
+
+
 def _listens_at_a_path(process: psutil.Process) -> bool:
     return any(str(one.laddr).endswith("writer.sock") for one in process.net_connections("unix"))

@@ -162,6 +162,21 @@ def test_a_backfill_is_stopped_and_an_interrupted_job_goes_on(texts_url: str, tm
         assert client.until_it_writes().wait(lost)["result"]["lacking"] == 0
 
 
+def test_a_start_of_a_table_that_was_interrupted_is_known_to_be_taken(
+    postgres_server: Any, tmp_path: Path, words: Any
+) -> None:
+    model = words[0][1](())
+    url = table_of_texts(postgres_server.url(), "started_texts", model)
+    options = {"models": words, "folder": tmp_path}
+    with served(url, **options) as client:
+        job = client.take("start", model="words-256", old=model.fingerprint)
+    path = tmp_path / "jobs" / f"{job['id']}.json"
+    path.write_text(json.dumps({**job, "status": "running"}))  # as a process that was killed leaves it
+    with served(url, **options) as client:
+        again = client.wait(job)
+        assert again["status"] == "done" and "before the service" in again["result"]["notes"][0]
+
+
 def test_a_whole_upgrade_of_a_table(postgres_server: Any, words: Any) -> None:
     model = words[0][1](())
     url = table_of_texts(postgres_server.url(), "served_texts", model)

@@ -42,7 +42,7 @@ _READS = (reads.searches, reads.router)
 _ROUTERS = (*_READS, writes.upserts, writes.router, steering.router)
 _PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "set-cookie", "www-authenticate")
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
-_OBSERVED_EVERY = 2.0  # seconds
+_OBSERVED_EVERY, _SOON = 2.0, 0.02  # seconds
 _log = logging.getLogger("limpet.service")
 
 
@@ -166,7 +166,8 @@ def _forwarded() -> APIRouter:
     @router.api_route("/v1", methods=["GET"])
     @router.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "DELETE"])
     async def forward(request: Request) -> Response:
-        client: httpx.AsyncClient = request.app.state.serving.forwarding
+        service: Serving = request.app.state.serving
+        client = service.forwarding
         query = request.scope["query_string"].decode("latin-1")
         asked = client.build_request(
             request.method, request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""),
@@ -182,10 +183,11 @@ def _forwarded() -> APIRouter:
                     return Response(await answer.aread(), answer.status_code, headers)
                 break
             except httpx.TransportError as error:
-                if not (again or isinstance(error, httpx.ConnectError)):
+                if service.stopping.is_set() or not (again or isinstance(error, httpx.ConnectError)):
                     raise _writer_gone() from error
                 again = False  # the writer is started again, and its socket stays: this waits for it
-        parts = _until(request.app.state.serving.stopping, answer.aiter_raw())
+                await asyncio.sleep(_SOON)  # unless the one that starts it was killed, and its socket is gone
+        parts = _until(service.stopping, answer.aiter_raw())
         return StreamingResponse(parts, answer.status_code, headers, background=BackgroundTask(answer.aclose))
 
     return router

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -278,8 +278,8 @@ class Jobs:
         if self.writer is not None:
             self.writer.refuse_reader()
         try:
-            with self._opened(job) as it:
-                if resumed and it.phase == _AFTER.get(job.step):
+            with self._opened(job, resumed=resumed) as it:
+                if resumed and it is not None and it.phase == _AFTER.get(job.step):
                     return {"notes": ["The step was taken before the service was interrupted."]}
                 if not resumed:
                     self._check(job, it)
@@ -289,9 +289,12 @@ class Jobs:
                 return {"notes": ["The step was taken before the service was interrupted."]}
             raise
 
-    def _opened(self, job: Job) -> Any:
+    def _opened(self, job: Job, *, resumed: bool = False) -> Any:
         """Open the upgrade, of which a start and a doctor need none; its journal is to say which job took a step."""
         if job.step in ("start", "doctor") and is_attached(self.settings.url):
+            if resumed and job.step == "start":
+                with suppress(NotStartedError):
+                    return open_upgrade(self.settings.url)
             return nullcontext(None)
         it = open_upgrade(self.settings.url)
         if isinstance(it, GalleryUpgrade):

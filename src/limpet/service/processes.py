@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -137,13 +139,27 @@ def _writing_app(settings: ServiceSettings) -> ASGIApp:
     """Make the application in its process; the one that starts it would only wait for FastAPI."""
     from limpet.service.app import writing_app
 
+    _end_with_parent()
     return writing_app(settings)
 
 
 def _reading_app(settings: ServiceSettings) -> ASGIApp:
     from limpet.service.app import reading_app
 
+    _end_with_parent()
     return reading_app(settings)
+
+
+def _end_with_parent() -> None:
+    """End this process as on SIGTERM once the one that started it was killed: it would keep the port, and the lock."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def ended() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ended, daemon=True).start()
 
 
 def _listening(host: str, port: int) -> socket.socket:
