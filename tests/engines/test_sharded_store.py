@@ -7,14 +7,17 @@ import os
 import shutil
 import sqlite3
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 
+from crash.server import Server
 from crash.shards import FILE, sharded
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
@@ -537,3 +540,12 @@ def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
 def test_a_top_in_postgresql_keeps_the_promises_of_stores(postgres_url: str, position: int) -> None:
     store_contract(lambda folder: sharded(folder / "gallery", top=postgres_url))[position]()
+
+
+def test_a_top_in_postgresql_takes_no_extension_of_the_database(tmp_path: Path, postgres_server: Server) -> None:
+    name = f"top_{uuid.uuid4().hex}"
+    postgres_server.execute(f"CREATE DATABASE {name}")
+    open_store(sharded(tmp_path, top=postgres_server.url(name)), create=True).close()
+    with psycopg.connect(postgres_server.url(name)) as connection:
+        assert not connection.execute("SELECT FROM pg_extension WHERE extname = 'vector'").fetchall()
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -19,13 +19,14 @@ def gallery_database(place: str, disk: Disk) -> PostgresDatabase:
     return PostgresDatabase(address, schema=address.schema, disk=disk)
 
 
-def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = ()) -> None:
-    """Make a schema with the ledger of an empty gallery, and the extension if the database lacks it; all or nothing.
+def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = (), *, vectors: bool = False) -> None:
+    """Make a schema with the ledger of an empty gallery; all or nothing.
 
     Args:
         database: Where.
         kind: Of the store.
         more: Statements that create what the store keeps beside the ledger.
+        vectors: Whether it is to hold vectors: pgvector is created if the database lacks it.
 
     Raises:
         GalleryError: A gallery, or something else, is there.
@@ -34,7 +35,7 @@ def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = (
     with database.transaction():
         database.execute("SELECT pg_advisory_xact_lock(?)", [lock_key(schema)])
         _refuse_other_tables(database)
-        if not database.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+        if vectors and not database.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
             database.execute("SET LOCAL search_path TO DEFAULT")
             database.execute("CREATE EXTENSION vector")
         if not database.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [schema]):

@@ -65,7 +65,7 @@ class PgvectorStore(LedgerStore):
         """
         database = gallery_database(place, disk)
         try:
-            create_schema(database, cls.kind)
+            create_schema(database, cls.kind, vectors=True)
             check_extension(database)
         except BaseException:
             database.close()
@@ -101,7 +101,7 @@ class PgvectorStore(LedgerStore):
         """
         database = gallery_database(place, disk)
         with closing(database), database.transaction():
-            create_schema(database, cls.kind)
+            create_schema(database, cls.kind, vectors=True)
             check_extension(database)
             copy_in(database, backup)
             rows = {name: database.execute(f"SELECT count(*) FROM {table_of(name)}")[0][0] for name in contents.rows}
