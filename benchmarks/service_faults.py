@@ -318,7 +318,7 @@ class Steered:
 
 def shares(rounds: int) -> list[float | None]:
     """Return when to kill, as shares of the usual time of a step: the first round measures it."""
-    return [None, *np.linspace(0, 1.2, rounds).tolist()]
+    return [None, *np.linspace(0.1, 1, rounds).tolist()]
 
 
 def job(folder: Path, rounds: int) -> dict[str, Any]:
