@@ -2,7 +2,7 @@
 
     python benchmarks/continual.py omniglot            # nine learners; three setups, the first with three seeds and,
                                                        # there, the parts of CVS (the paper's table 2)
-    python benchmarks/continual.py omniglot-drift      # the parts of CVS alone, where models drift more; five seeds
+    python benchmarks/continual.py omniglot-drift      # the parts of CVS alone, where models drift more
     python benchmarks/continual.py tiny-imagenet-32    # nine learners on photographs, one seed
     python benchmarks/continual.py omniglot --tables-only
 
