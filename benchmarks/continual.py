@@ -36,6 +36,7 @@ from continual_tasks import (
     UPPER,
     Settings,
     images_of,
+    model_loss,
     options_of,
     perform,
     setting_of,
@@ -149,6 +150,8 @@ def measured(arguments: argparse.Namespace) -> Document:
                      for name, learner in {**suite.learners, **suite.parts}.items()},
         "ablation": ABLATION if set(ABLATION.values()) <= {**suite.learners, **suite.parts}.keys() else {},
         "predictions": list(suite.predictions),
+        "model_loss": {setup: model_loss(setup, seeds_of(arguments.suite, setup, arguments.most_seeds), settings)
+                       for setup in suite.plans if set(ABLATION.values()) <= suite.learners_of(setup).keys()},
         "model": suite.model.model_dump(mode="json"), "recipe": plain(settings), "budget": suite.budget,
         "strengths": list(suite.strengths), "tune_seed": arguments.tune_seed,
         "records": records,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from all_methods_tables import Document, Record
 
@@ -80,7 +79,7 @@ def _setup(document: Document, setup: str, chosen: Mapping[str, Any]) -> list[st
         "Recall@1 by session:",
         _by_session(compared),
         *_findings(compared),
-        *_ablation(document, found),
+        *_ablation(document, setup, found),
     ]
 
 
@@ -140,7 +139,7 @@ def _by_session(found: Mapping[str, Sequence[Record]]) -> str:
     return "\n".join(rows)
 
 
-def _ablation(document: Document, found: Mapping[str, Sequence[Record]]) -> list[str]:
+def _ablation(document: Document, setup: str, found: Mapping[str, Sequence[Record]]) -> list[str]:
     """Show what every part of CVS brings (the paper's table 2)."""
     if not document["ablation"] or not set(document["ablation"].values()) <= set(found):
         return []
@@ -155,26 +154,15 @@ def _ablation(document: Document, found: Mapping[str, Sequence[Record]]) -> list
     return [
         "The parts of CVS (the paper's table 2), the same seeds:",
         "\n".join(rows),
-        "What the model loss L_m adds, in points of AR@1, with intervals of 95 % of Student's t over seeds:",
-        "\n".join(f"- to {title}: {_added(found[name], found[more])}" for title, name, more in MODEL_LOSS),
+        *_of_model_loss(document, setup),
     ]
 
 
-MODEL_LOSS = (
-    ("L_c", "finetune", "cvs-m"),
-    ("L_c + L_d without replay", "cvs-d", "cvs-m-d"),
-    ("L_c + L_d", "cvs-d-replay", "cvs"),
-)
-"""Rows of the table that differ in the model loss alone."""
-
-
-def _added(before: Sequence[Record], after: Sequence[Record]) -> str:
-    sides = [np.array([100 * record["average_recall"]["1"] for record in records]) for records in (before, after)]
-    gains = sides[1] - sides[0]
-    if len(gains) < 2:
-        return f"{gains.mean():+.2f}"
-    reach = float(stats.t.ppf(0.975, len(gains) - 1)) * gains.std(ddof=1) / np.sqrt(len(gains))
-    return f"{gains.mean():+.2f} [{gains.mean() - reach:+.2f}, {gains.mean() + reach:+.2f}], {len(gains)} seeds"
+def _of_model_loss(document: Document, setup: str) -> list[str]:
+    rows = document.get("model_loss", {}).get(setup, [])
+    lines = [f"- to {row['to']}: {row['gain']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]" for row in rows]
+    told = "What the model loss L_m adds, in points of AR@1; intervals of 95 % draw whole classes:"
+    return [told, "\n".join(lines).replace("-", "−").replace("− to", "- to")] if rows else []
 
 
 def _findings(found: Mapping[str, Sequence[Record]]) -> list[str]:

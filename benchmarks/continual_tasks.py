@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from all_methods_tables import Record, Task
 from limpet.data.augment import Augmentation
 from limpet.data.datasets import load_dataset
+from limpet.embeddings import storage
+from limpet.evaluation.intervals import mean_interval
+from limpet.models.release import load_release
 from limpet.models.specs import EncoderSpec
+from limpet.training.encode import embed_images
 from limpet.training.experiment import Experiment, Recipe
 from limpet_bench.sessions.closed_set import ClosedSet, closed_set
 from limpet_bench.sessions.plans import PLANS, Setting
 from limpet_bench.sessions.results import LearnerResults
-from limpet_bench.sessions.runner import run_sessions
+from limpet_bench.sessions.runner import Ending, hits, run_sessions
 from task_pool import write_json
 
 FIRST, TUNE, FINAL = "first", "tune", "final"
@@ -131,7 +137,7 @@ SUITES = {
         data=("omniglot", {"image_size": 14}),
         classes=480,
         plans={
-            DISJOINT: ({"sessions": 5, "validation": 1}, 5),
+            DISJOINT: ({"sessions": 5, "validation": 1}, 3),
             GENERAL: ({"first_classes": 96, "new_classes": 96, "old_share": 0.1, "sessions": 5, "validation": 1}, 3),
         },
         learners={LOWER: NINE[LOWER], **PARTS, "cvs": NINE["cvs"]},
@@ -206,6 +212,43 @@ def options_of(task: Task, settings: Settings) -> dict[str, Any]:
     """Return the options that a task trains with; its value is that of the tuned weight."""
     learner = learner_of(task, settings)
     return {**learner.options, **({} if learner.tuned is None else {learner.tuned: task.value})}
+
+
+MODEL_LOSS = (
+    ("L_c", LOWER, "cvs-m"),
+    ("L_c + L_d without replay", "cvs-d", "cvs-m-d"),
+    ("L_c + L_d", "cvs-d-replay", "cvs"),
+)
+"""Learners that differ in the model loss alone."""
+
+
+def model_loss(setup: str, seeds: Iterable[int], settings: Settings) -> list[dict[str, Any]]:
+    """Return what the model loss adds to AR@1 in a setup, in points, with intervals over classes."""
+    rows = []
+    for to, before, after in MODEL_LOSS:
+        gains = []
+        for seed in seeds:
+            without, with_it = (recall_by_class(name, setup, seed, settings) for name in (before, after))
+            gains.append([100 * (with_it[name] - without[name]) for name in sorted(without)])
+        by_class = np.mean(gains, axis=0)
+        low, high = mean_interval(by_class)
+        rows.append({"to": to, "gain": float(by_class.mean()), "low": low, "high": high})
+    return rows
+
+
+def recall_by_class(name: str, setup: str, seed: int, settings: Settings) -> dict[str, float]:
+    """Return the share of every class in a learner's AR@1, by its name: their mean is AR@1."""
+    setting, folder = setting_of(settings, setup, seed), settings.work / f"{setup}-{seed}"
+    sessions = setting.plan.sessions
+    found = np.zeros(setting.known(sessions - 1))
+    for session in range(sessions):
+        ended = Ending.read(folder / name / f"session-{session + 1}" / "session.json")
+        queries = embed_images(load_release(folder / ended.release), setting.queries(session))
+        right = hits(queries, (storage.load(folder / part) for part in ended.galleries), (1,))[1]
+        counts = np.bincount(queries.labels, minlength=len(found))
+        share = np.bincount(queries.labels, weights=right, minlength=len(found)) / np.maximum(counts, 1)
+        found += share * len(found) / (sessions * setting.known(session))
+    return dict(zip(setting.images.class_names, found.tolist(), strict=False))
 
 
 def perform(task: Task, settings: Settings) -> Record:
