@@ -138,7 +138,7 @@ SUITES = {
         classes=480,
         plans={
             DISJOINT: ({"sessions": 5, "validation": 1}, 3),
-            GENERAL: ({"first_classes": 96, "new_classes": 96, "old_share": 0.1, "sessions": 5, "validation": 1}, 3),
+            GENERAL: ({"first_classes": 96, "new_classes": 96, "old_share": 0.1, "sessions": 5, "validation": 1}, 1),
         },
         learners={LOWER: NINE[LOWER], **PARTS, "cvs": NINE["cvs"]},
         model=OMNIGLOT.model.model_copy(update={"image_size": 14}),
