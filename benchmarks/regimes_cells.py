@@ -48,6 +48,7 @@ class Setting:
         batch: Items per step.
         head: The classifier of the new models; that of old ones is "softmax".
         lorentz: Whether all models are hyperbolic, clipped at 1 and 1.2.
+        projection: What new models are over intents; None for a linear layer, as old ones are.
     """
 
     data: str = INTENTS
@@ -60,11 +61,17 @@ class Setting:
     batch: int = 128
     head: str = "softmax"
     lorentz: bool = False
+    projection: str | None = None
 
     @property
     def new_model(self) -> str:
         """What new models are heads over."""
         return "sentences" if self.data == INTENTS else self.old_model
+
+    @property
+    def alike(self) -> Setting:
+        """The setting without what does not change the old model."""
+        return replace(self, epochs=0, batch=0, head="", projection=None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ def experiment(setting: Setting, row: Row, of: EmbeddingSet, seed: int, *, old: 
         frozen=of.fingerprint,
         width=of.dim,
         dim=setting.dim,
-        projection="mlp" if characters else "linear-bn" if lorentz else "linear",
+        projection="mlp" if characters else "linear-bn" if lorentz else ((not old and setting.projection) or "linear"),
         zeta=(1.0 if old else 1.2) if lorentz else None,
     )
     recipe = Recipe(
@@ -160,15 +167,14 @@ def old_release(setting: Setting, seed: int, place: Place) -> Release:
     """
     items = sides(setting, place)[0]
     shown = VectorSet.of(items.train[np.isin(items.train.labels, old_classes(items, setting, seed))])
-    alike = replace(setting, epochs=0, batch=0, head="")
     start = seed if setting.old_model != setting.new_model else seed + 1000
     how = experiment(setting, INDEPENDENT, items.train, start, old=True)
-    return train_release(shown, how, place.folder(alike, "old", seed))
+    return train_release(shown, how, place.folder(setting.alike, "old", seed))
 
 
 def old_facts(setting: Setting, seed: int, place: Place) -> dict[str, Any]:
     """Measure the old model: its search, and how well it tells the classes of the new training set apart."""
-    file = place.record(replace(setting, epochs=0, batch=0, head=""), "old", seed)
+    file = place.record(setting.alike, "old", seed)
     if file.exists():
         return dict(json.loads(file.read_text()))
     items, release = sides(setting, place)[0], old_release(setting, seed, place)
