@@ -39,6 +39,10 @@ class CVS(CompatibilityMethod):
     the item of another class whose old embedding is nearest to item i's new one, e is a replayed embedding, which is
     shorter than 1, and S are the items whose class has one.
 
+    The model coherence gains where models drift: in sessions that bring no class again. Where a tenth of a session or
+    more is of earlier classes it adds nothing beside the data coherence
+    (`benchmarks/results/continual_omniglot-drift.md`).
+
     Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
     coherence, the paper's α, which it tunes itself; its β stays 1.
 
