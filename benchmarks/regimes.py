@@ -365,7 +365,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*", default=[*FAMILIES], help=", ".join(FAMILIES))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--work", type=Path, default=Path("runs/regimes"))
-    parser.add_argument("--turns", type=int, help="run so many settings of each family (default: all)")
+    parser.add_argument("--turns", type=int, help="settings of each family to run (default: all)")
     parser.add_argument("--tables-only", action="store_true", help="write what is finished")
     given = parser.parse_args()
     one_thread()

@@ -128,7 +128,7 @@ class Clients:
                 one.result()
 
     def until_more(self, count: int = 10) -> None:
-        """Wait until so many further writes are acknowledged."""
+        """Wait until this number of further writes is acknowledged."""
         before = len(self.written)
         while len(self.written) < before + count:
             time.sleep(0.01)

@@ -10,6 +10,7 @@ request once the one before is answered, over a connection that stays open.
 - **cost**: processor seconds of the service for a search, beyond those of `Gallery.search` in a process that is asked
   over a pipe. The gallery is in memory, and matrix products take one thread: searches are so short that the difference
   shows.
+- **memory**: of its processes after the requests of a minute and of an hour, at ten a second.
 - **ready**: seconds until a service of a million items answers, the least of four.
 - **load**: searches and durable single-item upserts per second, and their latencies, by number of clients.
 - **upgrade**: backfill, swap and rollback while clients search. A twin, which keeps all vectors of both models in
@@ -49,6 +50,7 @@ from limpet.training.text_models import open_text_model
 
 ITEMS, DIM, K = 20_000, 128, 10
 CLIENTS = (1, 4, 16, 64)
+REQUESTS = (600, 36_000)  # of a minute and of an hour, at ten a second
 PACE = 0.5  # seconds between two steps of the upgrade
 RESULTS = Path(__file__).parent / "results"
 
@@ -248,6 +250,23 @@ def cost(service: Served, url: str, seconds: float, folder: Path) -> dict[str, f
     return {name: float(np.median(rounds[1:])) for name, rounds in found.items()}  # the first warms up
 
 
+def memory(service: Served) -> dict[int, float]:
+    """Return the MiB that the processes hold after so many requests; every tenth writes one of ten items again."""
+    search, write = search_by(service, drawn(64, 5), binary=False), upsert_by(service)
+
+    def call(number: int) -> None:
+        (search if number % 10 else write)(0, number % 100)
+
+    found, done = dict[int, float](), 0
+    for requests in REQUESTS:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in pool.map(call, range(done, requests)):
+                pass
+        found[requests] = sum(one.memory_info().rss for one in service.processes()) / 2**20
+        done = requests
+    return found
+
+
 def ready(folder: Path, rows: int) -> dict[str, float]:
     """Return how long a service takes until it answers, and the processor seconds of its processes until then."""
     url, seconds, processor = f"lance:{folder}/large", list[float](), list[float]()
@@ -395,14 +414,13 @@ def table(head: str, rows: Iterable[Sequence[Any]]) -> list[str]:
 def page(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     base, upgrade, kills, ready = (found[name] for name in ("cost", "upgrade", "kills", "ready"))
-    base = base["Gallery.search"]
+    base, (minute, hour) = base["Gallery.search"], found["memory"].values()
     rows = [(name, f"{value:.2f}", f"{value - base:+.2f}") for name, value in found["cost"].items()]
     names = ("per_second", "p50_ms", "p99_ms", "cpu_ms")
     return "\n".join([
         "# `limpet serve` under load", "",
         f"`python benchmarks/service_load.py --seconds {found['seconds']:g} --kills {kills['kills']}`, on two "
-        f"processors that others used as well: load average {found['busy'][0]:.1f} before and {found['busy'][1]:.1f} "
-        "after, so that times on the clock say little. "
+        f"processors: load average {found['busy'][0]:.1f} before and {found['busy'][1]:.1f} after. "
         f"{ITEMS:,} items of {DIM} numbers in LanceDB, {K} hits; clients run on the same processors.", "",
         *table("search, in memory | processor ms | over Gallery.search", rows),
         *(line for kind in ("search", "upsert") for line in table(
@@ -415,6 +433,8 @@ def page(found: dict[str, Any]) -> str:
         f"Between two steps of the upgrade are {PACE} seconds. A twin checked "
         f"{upgrade['checked']:,} answers: {upgrade['failed']} failed, {upgrade['mixed']} mixed, "
         f"{upgrade['wrong']} wrong.", "",
+        f"Its processes held {minute:,.0f} MiB after {REQUESTS[0]:,} requests, those of a minute at ten a second, and "
+        f"{hour:,.0f} MiB after {REQUESTS[1]:,}, those of an hour; every tenth wrote an item.", "",
         f"A service of {ready['rows']:,} items answered {ready['seconds']:.1f} seconds after it was started; its "
         f"processes took {ready['processor']:.1f} processor seconds until then.", "",
         *table(" | ".join(kills), [[str(one) if isinstance(one, int) else one for one in kills.values()]]),
@@ -438,6 +458,8 @@ def main() -> None:
         with served(in_memory, threads=1) as service:
             found["cost"] = cost(service, in_memory, arguments.seconds, Path(folder))
             print(found["cost"], flush=True)
+            found["memory"] = memory(service)
+            print(found["memory"], flush=True)
         with served(url) as service:
             found["load"] = {}
             for clients in CLIENTS:
