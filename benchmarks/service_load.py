@@ -10,6 +10,8 @@ request once the one before is answered, over a connection that stays open.
 - **cost**: processor seconds of the service for a search, beyond those of `Gallery.search` in a process that is asked
   over a pipe. The gallery is in memory, and matrix products take one thread: searches are so short that the difference
   shows.
+- **open loop**: searches and upserts begin at random moments, at a rate, whether or not those before are answered; a
+  latency counts from the moment at which a request was due.
 - **memory**: of its processes after the requests of a minute and of an hour, at ten a second.
 - **ready**: seconds until a service of a million items answers, the least of four.
 - **load**: searches and durable single-item upserts per second, and their latencies, by number of clients.
@@ -50,6 +52,7 @@ from limpet.training.text_models import open_text_model
 
 ITEMS, DIM, K = 20_000, 128, 10
 CLIENTS = (1, 4, 16, 64)
+RATES = {"search": (20, 40, 80), "upsert": (50, 200, 400)}  # a second
 REQUESTS = (600, 36_000)  # of a minute and of an hour, at ten a second
 PACE = 0.5  # seconds between two steps of the upgrade
 RESULTS = Path(__file__).parent / "results"
@@ -167,6 +170,20 @@ def closed_loop(
         "p99_ms": float(np.percentile(all_of, 99)), "calls": len(all_of),
         "cpu_ms": 1000 * (service.cpu() - before) / len(all_of),
     }  # fmt: skip
+
+
+def open_loop(rate: float, seconds: float, call: Callable[[int, int], None]) -> dict[str, float]:
+    """Call at random moments, at a rate a second, and return latencies from when each call was due."""
+    due = time.monotonic() + np.cumsum(np.random.default_rng(0).exponential(1 / rate, max(1, round(rate * seconds))))
+
+    def wait_and_call(number: int) -> float:
+        time.sleep(max(0.0, due[number] - time.monotonic()))
+        call(1_000_000, number)
+        return time.monotonic() - float(due[number])
+
+    with ThreadPoolExecutor(CLIENTS[-1]) as pool:
+        took = 1000 * np.array(list(pool.map(wait_and_call, range(len(due)))))
+    return {"p50_ms": float(np.percentile(took, 50)), "p99_ms": float(np.percentile(took, 99))}
 
 
 def search_by(service: Served, queries: np.ndarray, *, binary: bool) -> Callable[[int, int], None]:
@@ -427,6 +444,9 @@ def page(found: dict[str, Any]) -> str:
             f"{kind}: clients | a second | p50 ms | p99 ms | processor ms of the service",
             [(str(clients), *(one[kind][name] for name in names)) for clients, one in found["load"].items()],
         )),
+        *table("open loop: requests a second | p50 ms | p99 ms", [
+            (f"{name}, {rate}", *one.values()) for name, rates in found["open"].items() for rate, one in rates.items()
+        ]),
         *table("4 clients search texts | calls | p50 ms | p99 ms", [
             (name, one["calls"], one["p50_ms"], one["p99_ms"]) for name, one in upgrade.items() if isinstance(one, dict)
         ]),
@@ -469,6 +489,12 @@ def main() -> None:
                     "upsert": closed_loop(service, clients, arguments.seconds, upsert_by(service)),
                 }
                 print(clients, found["load"][clients], flush=True)
+            calls = {"search": search, "upsert": upsert_by(service)}
+            found["open"] = {
+                name: {rate: open_loop(rate, arguments.seconds, calls[name]) for rate in rates}
+                for name, rates in RATES.items()
+            }
+            print(found["open"], flush=True)
         found["upgrade"] = under_upgrade(Path(folder), arguments.seconds)
         print(found["upgrade"], flush=True)
         found["kills"] = killed(url, arguments.kills)
