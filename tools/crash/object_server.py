@@ -98,9 +98,11 @@ class ObjectServer:
     @cached_property
     def _client(self) -> Any:
         import boto3
+        from botocore.config import Config
 
+        again = Config(retries={"mode": "standard", "total_max_attempts": 10})  # where the network loses replies
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": "of trials", "region_name": "us-east-1"}
-        return boto3.client("s3", endpoint_url=self.endpoint, **keys)
+        return boto3.client("s3", endpoint_url=self.endpoint, config=again, **keys)
 
     def stop(self) -> None:
         """End it."""
