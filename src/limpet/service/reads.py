@@ -25,7 +25,7 @@ from limpet.service.documents import (
     array_of,
 )
 from limpet.service.pages import Page, digest_of
-from limpet.service.serving import DirectRoute, Serving, allowed, body_of, entered, serving
+from limpet.service.serving import DirectRoute, Serving, allowed, body_of, serving
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
@@ -46,7 +46,7 @@ _BODIES = {
 @searches.post("/search", response_model=SearchResponse, openapi_extra=_BODIES)
 async def search(request: Request) -> Response:
     """Find the items nearest to each query among all vectors that queries of their model may search."""
-    service, _ = await entered(request, "read")
+    service: Serving = request.app.state.serving
     kind, body = await body_of(request, JSON, BINARY)
     if raw := kind == BINARY:
         wanted = SearchRequest.model_validate(dict(request.query_params))

@@ -152,18 +152,19 @@ def _name_of(service: Serving, given: HTTPAuthorizationCredentials | None, right
 class DirectRoute(APIRoute):
     """A route whose function takes the request alone: to resolve dependencies costs as much as all else around it.
 
-    What such a route declares is for the description of the API; its function calls `entered` itself.
+    It has one dependency, `allowed`, and looks at that first; ``request.state.who`` is the name of who asks.
     """
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return the function."""
-        return self.endpoint
+        """Return what lets those in who may ask, and calls the function."""
+        [right] = (right for one in self.dependencies for right in RIGHTS if right in getattr(one, "scopes", ()))
 
+        async def handle(request: Request) -> Response:
+            request.state.who = _name_of(request.app.state.serving, await _BEARER(request), right)
+            answer: Response = await self.endpoint(request)
+            return answer
 
-async def entered(request: Request, right: AccessRight) -> tuple[Serving, str]:
-    """Return what this process holds, and the name of who asks; see `AccessControl.enter`."""
-    service: Serving = request.app.state.serving
-    return service, _name_of(service, await _BEARER(request), right)
+        return handle
 
 
 async def body_of(request: Request, *kinds: str) -> tuple[str, bytes]:

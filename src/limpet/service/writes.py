@@ -14,7 +14,7 @@ from limpet.errors import DataError, ServiceError
 from limpet.service.documents import Kind, UpsertRequest
 from limpet.service.encoders import Items
 from limpet.service.reads import JSON
-from limpet.service.serving import DirectRoute, Serving, allowed, body_of, entered, serving
+from limpet.service.serving import DirectRoute, Serving, allowed, body_of, serving
 from limpet.service.writer import Upsertion, Written
 
 router = APIRouter(prefix="/v1", tags=["gallery"])
@@ -33,7 +33,7 @@ _UPSERT = {
 @upserts.post("/items", response_model=Written, openapi_extra=_UPSERT)
 async def upsert(request: Request) -> Response:
     """Write items whole: their metadata and vectors replace what was there. The answer comes when they are durable."""
-    service, who = await entered(request, "write")
+    service: Serving = request.app.state.serving
     service.writer.refuse_reader()
     _, body = await body_of(request, JSON)
     given, key = UpsertRequest.model_validate_json(body), request.headers.get(_KEY)
@@ -51,7 +51,7 @@ async def upsert(request: Request) -> Response:
     if not vectors:
         raise ServiceError(422, "Items without vectors.", expected='"vectors" of one model or more')
     content = Upsertion(given.ids, vectors, given.metadata)
-    return Response(to_json(await service.writer.write(content, body, who=who, key=key)), media_type=JSON)
+    return Response(to_json(await service.writer.write(content, body, who=request.state.who, key=key)), media_type=JSON)
 
 
 async def _embedded(service: Serving, ids: list[str], items: Items, kind: Kind) -> dict[str, NDArray[np.float32]]:
