@@ -1,7 +1,7 @@
 """Whether a service keeps its promises under half-open connections, a full disk, a stopped database, and kills.
 
     python benchmarks/service_faults.py               # writes results/service_faults.json and .md
-    python benchmarks/service_faults.py --only job    # one kind of faults, printed only
+    python benchmarks/service_faults.py --only job    # one kind of faults; those of the others stay
 
 While a fault lasts, clients write items with an Idempotency-Key each until that is acknowledged, and search. A twin
 keeps all vectors in memory and checks every answer: the hits have to be those of the commit that the answer names, or
@@ -15,6 +15,7 @@ acknowledged writes have to be there, each once.
 - **job**: the process that takes the steps of an upgrade is killed at moments spread over each step, of a gallery while
   clients search texts, and of a table that an application owns. The job has to be done after that, or say why not; then
   it is asked for again. Repeated with its key, it must be the same job. `service_load.py` kills processes that write.
+- **database of a table**: the same steps of a table, whose PostgreSQL is killed in each and started a second later.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -267,10 +269,12 @@ class Steered:
 
     Args:
         service: What is asked.
+        kill: What is done instead of killing the service's first process, which takes the steps.
     """
 
-    def __init__(self, service: Served) -> None:
+    def __init__(self, service: Served, kill: Callable[[], None] | None = None) -> None:
         self.service, self.found, self.usual = service, Counter[str](), dict[str, float]()
+        self.kill = kill or self._kill_writer
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> dict[str, Any]:
         """Ask until there is an answer."""
@@ -286,7 +290,7 @@ class Steered:
         body, number = json.dumps(options).encode(), 0
         while True:
             name, start = f"{key}-{number}", time.monotonic()
-            killing = threading.Thread(target=self._kill, args=(share, self.usual.get(step, 0.3)))
+            killing = threading.Timer((share or 0) * self.usual.get(step, 0.3), self.kill)
             if share is not None and number == 0:
                 killing.start()
             job = self.ask("POST", f"/v1/upgrade/{step}", body, Idempotency_Key=name, **JSON)
@@ -310,10 +314,9 @@ class Steered:
             self.found["done"] += 1
             return
 
-    def _kill(self, share: float, usual: float) -> None:
-        time.sleep(share * usual)
+    def _kill_writer(self) -> None:
         with suppress(psutil.NoSuchProcess):
-            self.service.processes()[0].kill()  # the first is the one that writes
+            self.service.processes()[0].kill()
 
 
 def shares(rounds: int) -> list[float | None]:
@@ -359,8 +362,8 @@ def job(folder: Path, rounds: int) -> dict[str, Any]:
             "verified": verified}  # fmt: skip
 
 
-def job_of_table(folder: Path, rounds: int) -> dict[str, Any]:
-    """Kill the process that takes the steps of the upgrade of a table that an application owns."""
+def job_of_table(folder: Path, rounds: int, of_database: bool = False) -> dict[str, Any]:
+    """Kill what takes the steps of the upgrade of a table that an application owns, or the database of the table."""
     texts, _, models = texts_and_models(folder, 500)
     old, new = (open_text_model(model) for model in models)
     before, after = (np.asarray(one.embed(texts_of(texts), role="document").vectors) for one in (old, new))
@@ -369,6 +372,12 @@ def job_of_table(folder: Path, rounds: int) -> dict[str, Any]:
         "start": {"model": models[1], "old": old.fingerprint}, "swap": {"writes": "new"}, "rollback": {"writes": "old"},
     }  # fmt: skip
     with postgres() as server:
+
+        def restart() -> None:
+            server.kill()
+            time.sleep(1)
+            server.start()
+
         for turn, share in enumerate(shares(rounds)):
             name = f"rows_{turn}"
             with psycopg.connect(server.url()) as connection:
@@ -380,7 +389,7 @@ def job_of_table(folder: Path, rounds: int) -> dict[str, Any]:
                 connection.cursor().executemany(f"INSERT INTO {name} VALUES (%s, %s, %s)".encode(), rows)
             url = f"{server.url()}&table={name}&id=id&text=title&vector=embedding"
             with served(url, *(word for model in models for word in ("--model", model))) as service:
-                steered = Steered(service)
+                steered = Steered(service, restart if of_database else None)
                 steered.usual = usual
                 for place, step in enumerate(("start", "backfill", "index", *STEPS[2:])):
                     steered.take(step, f"{turn}-{place}", share, **options.get(step, {}))
@@ -395,7 +404,7 @@ def job_of_table(folder: Path, rounds: int) -> dict[str, Any]:
 
 FAULTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
     "connections": connections, "disk": disk, "database": database, "supervisor": supervisor, "job": job,
-    "job of a table": job_of_table,
+    "job of a table": job_of_table, "database of a table": partial(job_of_table, of_database=True),
 }  # fmt: skip
 
 
@@ -403,13 +412,11 @@ def page(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
         "# `limpet serve` under faults", "",
-        f"`python benchmarks/service_faults.py --connections {found['connections']['half-open connections']} --rounds "
-        f"{found['rounds']}`, on two processors that others used as well: load average {found['busy'][0]:.1f} before "
-        f"and {found['busy'][1]:.1f} after.", "",
+        "`python benchmarks/service_faults.py`, on two processors that others used as well. Each table has the number"
+        " of rounds, which kill once in every step, and the load average at its end.", "",
     ]  # fmt: skip
-    for name in FAULTS:
-        rows = [(key, json.dumps(value) if isinstance(value, dict) else str(value)) for key, value in
-                found[name].items()]  # fmt: skip
+    for name, told in found.items():
+        rows = [(key, json.dumps(value) if isinstance(value, dict) else str(value)) for key, value in told.items()]
         lines += table(f"{name} | ", rows)
     return "\n".join(lines)
 
@@ -421,15 +428,15 @@ def main() -> None:
     parser.add_argument("--only", choices=list(FAULTS))
     parser.add_argument("--out", type=Path, default=RESULTS / "service_faults")
     arguments = parser.parse_args()
-    found: dict[str, Any] = {"rounds": arguments.rounds, "busy": [os.getloadavg()[0]]}
-    for name, fault in FAULTS.items():
-        if arguments.only in (None, name):
-            with tempfile.TemporaryDirectory() as folder:
-                found[name] = fault(Path(folder), arguments.connections if name == "connections" else arguments.rounds)
-                print(name, found[name], flush=True)
-    found["busy"].append(os.getloadavg()[0])
-    if arguments.only is None:
-        arguments.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    file = arguments.out.with_suffix(".json")
+    found: dict[str, Any] = json.loads(file.read_text()) if arguments.only and file.exists() else {}
+    for name in [arguments.only] if arguments.only else FAULTS:
+        with tempfile.TemporaryDirectory() as folder:
+            size = arguments.connections if name == "connections" else arguments.rounds
+            told = FAULTS[name](Path(folder), size)
+        found[name] = {**told, "rounds": arguments.rounds, "load average": round(os.getloadavg()[0], 1)}
+        print(name, found[name], flush=True)
+        file.write_text(json.dumps(found, indent=1) + "\n")
         arguments.out.with_suffix(".md").write_text(page(found))
 
 
