@@ -85,6 +85,14 @@ def test_small_stem_keeps_the_resolution(undrawn: None) -> None:
     assert large.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[-1] == 8
 
 
+@pytest.mark.parametrize(("name", "expansion"), [("resnet18", 1), ("resnet50", 4)])
+@pytest.mark.parametrize("stem", ["small", "imagenet"])
+def test_filters_set_the_width_of_every_stage(name: str, expansion: int, stem: str) -> None:
+    backbone = build_backbone(name, 3, 32, None, {"filters": 8, "stem": stem}).eval()
+    assert backbone.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[1] == 8
+    assert backbone(torch.zeros(1, 3, 32, 32)).shape == (1, backbone.width) == (1, 8 * 8 * expansion)
+
+
 @pytest.mark.parametrize(("projection", "width"), [("linear", 16), ("linear-bn", 16), ("mlp", 16), ("none", 128)])
 def test_projections(projection: str, width: int) -> None:
     spec = EncoderSpec(dim=width, image_size=28, channels=1, projection=projection)
@@ -204,6 +212,8 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
         (lambda: build_backbone("resnet81", 3, 32, None, {}), "Did you mean 'resnet18'"),
         (lambda: build_backbone("convnet", 3, 32, None, {"filtres": 3}), "filtres"),
         (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "'small' or 'imagenet'"),
+        (lambda: build_backbone("resnet18", 3, 32, None, {"filters": 0}), "filters = 0"),
+        (lambda: build_backbone("resnet18", 3, 32, Path("weights"), {"filters": 32}), "64 filters, as published"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), r"1, 2, 3, 5, .*\n.*--backbone-options\.patch"),
         (lambda: build_backbone("vit_s", 3, 100, None, {}), r"patches of 16"),

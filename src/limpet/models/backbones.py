@@ -84,9 +84,9 @@ def resnet(
     *,
     depths: tuple[int, ...],
     layer_type: str,
-    hidden_sizes: tuple[int, ...],
     published: str,
     stem: Literal["auto", "small", "imagenet"] = "auto",
+    filters: int = 64,
 ) -> Backbone:
     """ResNet (He et al., CVPR 2016) with mean pooling.
 
@@ -96,11 +96,19 @@ def resnet(
         weights: Local folder of published weights in the transformers format, or None for a fresh start.
         depths: Blocks per stage.
         layer_type: "basic" or "bottleneck".
-        hidden_sizes: Width of each stage.
         published: Name of published weights that fit, for messages.
         stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
             side, but "imagenet" with weights, which hold no other.
+        filters: Filters of the stem and of each convolution of the first stage, which every stage doubles; published
+            weights have 64.
     """
+    refuse(filters < 1, f"A ResNet with filters = {filters}.", "at least 1")
+    if filters != 64 and weights is not None:
+        raise ConfigError(
+            f"{filters} filters with weights from '{weights}'.",
+            expected="64 filters, as published weights have",
+            to_do="leave --backbone-options.filters out, or train without weights.",
+        )
     if stem == "small" and weights is not None:
         raise ConfigError(
             f"The small stem with weights from '{weights}'.",
@@ -111,16 +119,18 @@ def resnet(
     if stem == "auto":
         stem = "small" if small else "imagenet"
     transformers = transformers_library()
+    expansion = 4 if layer_type == "bottleneck" else 1
+    hidden_sizes = [filters * expansion * 2**stage for stage in range(len(depths))]
     config = transformers.ResNetConfig(
         num_channels=channels,
-        embedding_size=64,
-        hidden_sizes=list(hidden_sizes),
+        embedding_size=filters,
+        hidden_sizes=hidden_sizes,
         depths=list(depths),
         layer_type=layer_type,
     )
     model = local_model(transformers.ResNetModel, config, weights, published=published)
     if stem == "small":
-        model.embedder = _SmallStem(channels, 64)
+        model.embedder = _SmallStem(channels, filters)
     settled = None if weights is None else {"stem": stem}
     return Backbone(_Pooled(model, lambda output: output.pooler_output.flatten(1)), hidden_sizes[-1], settled)
 
@@ -237,16 +247,13 @@ def _refuse_weights(name: str, weights: Path | None) -> None:
         )
 
 
-_BASIC: dict[str, Any] = {"layer_type": "basic", "hidden_sizes": (64, 128, 256, 512)}
-_BOTTLENECK: dict[str, Any] = {"layer_type": "bottleneck", "hidden_sizes": (256, 512, 1024, 2048)}
-
 BACKBONES: Registry[Callable[..., Backbone]] = Registry(
     "backbone",
     "backbones",
     {
         "convnet": convnet,
-        "resnet18": partial(resnet, depths=(2, 2, 2, 2), published=PUBLISHED["resnet18"], **_BASIC),
-        "resnet50": partial(resnet, depths=(3, 4, 6, 3), published=PUBLISHED["resnet50"], **_BOTTLENECK),
+        "resnet18": partial(resnet, depths=(2, 2, 2, 2), layer_type="basic", published=PUBLISHED["resnet18"]),
+        "resnet50": partial(resnet, depths=(3, 4, 6, 3), layer_type="bottleneck", published=PUBLISHED["resnet50"]),
         "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
         "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
         "vit_s": partial(vit, hidden=384, heads=6, published=PUBLISHED["vit_s"]),
