@@ -213,7 +213,6 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
         (lambda: build_backbone("convnet", 3, 32, None, {"filtres": 3}), "filtres"),
         (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "'small' or 'imagenet'"),
         (lambda: build_backbone("resnet18", 3, 32, None, {"filters": 0}), "filters = 0"),
-        (lambda: build_backbone("resnet18", 3, 32, Path("weights"), {"filters": 32}), "64 filters, as published"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), r"1, 2, 3, 5, .*\n.*--backbone-options\.patch"),
         (lambda: build_backbone("vit_s", 3, 100, None, {}), r"patches of 16"),
@@ -291,6 +290,11 @@ def test_weights_of_another_architecture_are_refused_with_a_model_that_fits(
         ConfigError, match=rf"another architecture: .*{difference}(.|\n)*fetch '{fits}' \(config\.json and"
     ):
         build_backbone(backbone, channels, 224, published_resnet, {})
+
+
+def test_published_weights_have_their_own_number_of_filters(published_resnet: Path) -> None:
+    with pytest.raises(ConfigError, match="embedding_size 64 and not 32"):
+        build_backbone("resnet18", 3, 224, published_resnet, {"filters": 32})
 
 
 def test_a_configuration_that_is_none_is_refused(published_resnet: Path, tmp_path: Path) -> None:

@@ -103,12 +103,6 @@ def resnet(
             weights have 64.
     """
     refuse(filters < 1, f"A ResNet with filters = {filters}.", "at least 1")
-    if filters != 64 and weights is not None:
-        raise ConfigError(
-            f"{filters} filters with weights from '{weights}'.",
-            expected="64 filters, as published weights have",
-            to_do="leave --backbone-options.filters out, or train without weights.",
-        )
     if stem == "small" and weights is not None:
         raise ConfigError(
             f"The small stem with weights from '{weights}'.",
@@ -119,8 +113,8 @@ def resnet(
     if stem == "auto":
         stem = "small" if small else "imagenet"
     transformers = transformers_library()
-    expansion = 4 if layer_type == "bottleneck" else 1
-    hidden_sizes = [filters * expansion * 2**stage for stage in range(len(depths))]
+    first = 4 * filters if layer_type == "bottleneck" else filters
+    hidden_sizes = [first * 2**stage for stage in range(len(depths))]
     config = transformers.ResNetConfig(
         num_channels=channels,
         embedding_size=filters,
