@@ -269,24 +269,34 @@ def where(first: tuple[str, str], second: tuple[str, str]) -> str:
 
 
 def draw(record: dict[str, Any], path: Path) -> None:
-    """Draw the uncertainty of the old model, the seeds together, by whether it has seen the class."""
+    """Draw the uncertainty of the old models of the first seed, by whether they have seen the class."""
     points = [
-        {"clipped at": name.split(" | ")[0], "class": group, "uncertainty": (low + high) / 2, "share": count / total}
+        {
+            "clipped at": name.split(" | ")[0],
+            "class": group,
+            "low": low,
+            "high": high,
+            "none": 0,
+            "share": count / total,
+        }
         for name, one in record["uncertainty"].items()
+        if name.endswith(" | 0")
         for group in ("seen", "unseen")
-        for total in [sum(one[group]["counts"]) * sum(name.split(" | ")[0] in other for other in record["uncertainty"])]
+        for total in [sum(one[group]["counts"])]
         for low, high, count in zip(one["edges"], one["edges"][1:], one[group]["counts"], strict=False)
     ]
     chart = (
         alt.Chart(alt.Data(values=points), width=330, height=200)
         .mark_bar(opacity=0.6)
         .encode(
-            alt.X("uncertainty:Q", title="uncertainty"),
-            alt.Y("sum(share):Q", stack=None, title="share of images", axis=alt.Axis(format="%")),
+            alt.X("low:Q", title="uncertainty", scale=alt.Scale(zero=False)),
+            alt.X2("high:Q"),
+            alt.Y2("none:Q"),
+            alt.Y("share:Q", stack=None, title="share of images", axis=alt.Axis(format="%")),
             alt.Color("class:N", title=None, scale=alt.Scale(domain=["seen", "unseen"], range=["#4c78a8", "#e07b39"])),
-            alt.Column("clipped at:N", title="Old model, by whether it has seen the class of the image"),
+            alt.Column("clipped at:N", title="Old model of seed 0, by whether it has seen the class of the image"),
         )
-        .resolve_scale(x="independent")
+        .resolve_scale(x="independent", y="independent")
     )
     chart.save(str(path))
 
