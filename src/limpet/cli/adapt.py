@@ -234,14 +234,14 @@ class JudgedQueries(Options):
 
 @dataclass(frozen=True)
 class Pair:
-    """Embeddings by both models, and what people call them.
+    """Embeddings by both models, with display names.
 
     Args:
-        old: By the old model.
-        new: By the new one.
-        old_name: What people call the old model.
-        new_name: The same of the new one.
-        data_name: The same of the items.
+        old: Embeddings by the old model.
+        new: Embeddings by the new model.
+        old_name: Display name of the old model.
+        new_name: Display name of the new model.
+        data_name: Display name of the items.
         frozen_model: How the new model is opened again; None where its vectors came from a file.
         reading: How files of vectors are read.
     """

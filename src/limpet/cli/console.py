@@ -33,7 +33,7 @@ FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processe
 
 
 EVERY = 30.0
-"""So many seconds after another somebody who reads a log is told that it goes on."""
+"""Seconds between two lines of progress in a log."""
 
 
 class _Work(NamedTuple):
@@ -88,7 +88,7 @@ def _tell_of_work() -> None:
 
 @contextmanager
 def repeated(action: Callable[[], None], every: float) -> Iterator[None]:
-    """Do something every so many seconds, beside what is done within."""
+    """Call a function every `every` seconds in a thread while a block runs."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -119,7 +119,7 @@ def in_words(seconds: float) -> str:
 
 
 class _Status(Status):
-    """A spinner, which a log is told of too."""
+    """A spinner that also writes to the log."""
 
     def __enter__(self) -> Status:
         self._work = at_work(str(self.status))

@@ -91,10 +91,10 @@ class Models(Options):
             are queries and gallery; the same place twice makes every item a query among all others.
         new: The same items by the new model, likewise.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
-        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
-            path, or table and column, when left out.
-        new_name: The same of the new model. An adapter knows them by the names that `limpet adapt` was given.
-        independent_name: The same of the independent model.
+        old_name: Name of the old model, for .npz, .npy and .parquet files and URLs, which do not store it; their path,
+            or table and column, when left out.
+        new_name: Name of the new model, likewise. With an adapter, use the names that you gave `limpet adapt`.
+        independent_name: Name of the independent model, likewise.
         link: Folder of an adapter that `limpet adapt` fitted on these two models: the cross-test then goes through it,
             so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.

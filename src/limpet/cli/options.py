@@ -439,7 +439,7 @@ def guarded(guard: Sequence[str]) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class Shown(Options):
-    """What items are, for whoever reads the report.
+    """Items to show in the report.
 
     Args:
         data: The data set or folder that was embedded, to show example images in the report.

@@ -77,7 +77,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
 Named = Annotated[Keywords, Parameter(converter=by_name, accepts_keys=True, n_tokens=1)]
-"""Options by name, such as ``--method-options.weight 0.5``, which whoever receives them checks."""
+"""Options by name, such as ``--method-options.weight 0.5``; the receiver checks them."""
 
 
 def of_one_word(kind: Callable[[str], Any], tokens: Sequence[Token]) -> Any:

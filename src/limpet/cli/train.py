@@ -120,7 +120,7 @@ class Destination(Options):
         out: Folder for the releases; an interrupted run continues, a finished one is kept.
         logger: Also write the numbers of training as TensorBoard's event files (tensorboard), a table (csv), a database
             of MLflow (mlflow) or an offline run of Weights & Biases (wandb).
-        again: Train anew what other code trained, of limpet or of your method; what was there is kept beside it, as
+        again: Retrain if the code of limpet or of your method has changed; the previous release is kept as
             FOLDER.before-1.
     """
 

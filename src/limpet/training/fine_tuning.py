@@ -134,7 +134,7 @@ def fine_tune(
         data_name: Name of the data, for the record.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
         loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
-        again: Train anew what other code trained; see `train_release`.
+        again: Retrain if the code has changed; see `train_release`.
 
     Raises:
         ConfigError: The model cannot be trained, or settings are wrong.

@@ -397,7 +397,7 @@ def train_upgrade(
         data_name: Name of the data, for the record.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
         loggers: Open what is told the numbers of each run; see `train_release`.
-        again: Train anew what other code trained; see `train_release`.
+        again: Retrain if the code has changed; see `train_release`.
 
     Returns:
         The releases by name, "old" first.

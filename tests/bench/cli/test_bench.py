@@ -166,9 +166,9 @@ def test_a_plan_says_what_is_left_and_changes_nothing(suite: Path, planned) -> N
         10,
         0,
     )
-    assert "Mine: 10 steps to run, 0 finished" in told and "nobody can say how long they take" in told
+    assert "Mine: 10 steps to run, 0 finished" in told and "The duration is unknown" in told
     assert not (suite.parent / "tasks").exists() and not (suite.parent / "out").exists()
-    where = told.index("nobody can say"), told.index("score p2s (")
+    where = told.index("The duration is unknown"), told.index("score p2s (")
     assert told.index("train 4 embed 4 score 2") < min(where) and where == tuple(sorted(where))
 
 

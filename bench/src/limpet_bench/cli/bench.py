@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from limpet_bench.tasks import Task
 
 SHOWN = 20
-"""So many steps of a plan are named; the numbers above them should stay in sight."""
+"""Number of steps of a plan to name, so that the numbers above them stay in sight."""
 NAMED_AT_ONCE = 2
-"""So many running steps are named."""
+"""Number of running steps to name."""
 ON_A_TERMINAL = 1.0
-"""Seconds between two times that a terminal is told how far a bench is."""
+"""Seconds between two updates of a terminal."""
 _CLOCK = "worked.json"
 
 
@@ -58,7 +58,7 @@ class Steps(Options):
             leaderboard of the same suite there is replaced, that of another suite never.
         cache: Folder of finished steps, shared by suites.
         seeds: Other seeds than those of the suite, such as 0 1 2.
-        processes: Steps at once; as many as there are devices, or processor cores, when left out.
+        processes: Number of steps to run at once; the number of devices, or processor cores, when left out.
         device: Where models are trained, taken in turn: cpu, or cuda:0 cuda:1; every accelerator
             found when left out.
         retry_failed: Run again what failed of this suite.
@@ -376,7 +376,7 @@ def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str
         if found.unknown:
             yield f"Of {found.unknown} of the {count} steps nothing is known, and they are not counted in it."
     elif count:
-        yield "Nothing like these steps was run here yet, so nobody can say how long they take."
+        yield "The duration is unknown: no steps like these have run here yet."
     if failed:
         yield f"Of these steps {failed} failed before or need one that did: they are left out without --retry-failed."
 
@@ -456,7 +456,7 @@ def _seconds_in(path: Path) -> float:
 def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progress], None]]:
     """Show how many steps are done and which run now, and say at once what failed.
 
-    Where standard error is no terminal, that is a line at the beginning, one every so many seconds, and one at the end.
+    Where standard error is no terminal, that is a line at the beginning, one every `every` seconds, and one at the end.
     """
     started = time.monotonic()
     last: Progress | None = None

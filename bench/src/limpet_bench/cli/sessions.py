@@ -53,10 +53,10 @@ def sessions(
     again: bool = False,
     report: Report | None = None,
 ) -> int:
-    """Train through sessions of data; every session's gallery is embedded once and for ever.
+    """Train incrementally over sessions of data; the gallery of each session is embedded once.
 
-    Every method is trained through the same sessions, and each session is scored against everything embedded so far.
-    Stopped anywhere, the same command continues.
+    Every method trains on the same sessions, and each session is scored against everything embedded so far. To resume
+    an interrupted run, repeat the command.
 
     Args:
         data: A data set by name (`limpet data list`), or a folder with one sub-folder of images per class.
@@ -71,10 +71,10 @@ def sessions(
         budget: How many images of earlier sessions a method with a memory may keep, in all.
         test_images: Images of every class that become test queries, the first ones; when left out, the data's own
             queries are asked, if they are of the classes trained on.
-        classes: Use only the first so many classes.
+        classes: Number of classes to use, from the first; all when left out.
         head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
-        again: Run anew the methods that other code ran, of limpet or of your method, and all of them where it trained
-            the first session; what was there is kept beside it, as FOLDER.before-1.
+        again: Rerun methods whose code, or that of limpet, has changed, and all methods if it trained the first
+            session; previous results are kept as FOLDER.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install '.[report]'`).
 

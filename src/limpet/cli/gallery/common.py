@@ -86,7 +86,7 @@ def open_vectors(
             command has no option for it.
 
     Raises:
-        ConfigError: There is no such file, or nobody says which model made its vectors.
+        ConfigError: There is no such file, or the model of its vectors is unknown.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`.
     """
     from limpet.cli.options import leaving_out

@@ -129,7 +129,7 @@ class Items(Embedder):
             )  # fmt: skip
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
-        """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
+        """Return the columns, and labels of sets, that were not chosen and are left out of the gallery."""
         from limpet.engines.source import roles_of
         from limpet.upgrade.vector_sources import EmbeddedItems
 

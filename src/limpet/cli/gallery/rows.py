@@ -92,10 +92,10 @@ def upsert(
     items: Items = Items(),
     sets: DataSets = DataSets(),
 ) -> int:
-    """Write items whole: their metadata and vectors replace what was there.
+    """Add items, or replace existing items with all their metadata and vectors.
 
-    A vector by another model is removed, since it describes what the item was before: between swap and finish, give the
-    embeddings of both models, if queries of both shall find the item at once.
+    Vectors from other models are removed, because they describe the item before the change. Between swap and finish,
+    give the embeddings of both models if queries of both have to find the item at once.
 
     Examples:
         limpet gallery upsert live --embeddings runs/changed-items

@@ -115,7 +115,7 @@ class SecondStage(Options):
     Args:
         rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are
             embedded from --texts or --rescore-data, and the vectors kept. No second stage when left out.
-        rescore_budget: Embed at most so many of them for every query.
+        rescore_budget: Maximum number of candidates to embed per query.
         rescore_data: The images of the items by name or folder; those of --data when left out.
         rescore_with: What gives candidates their new vectors: stored vectors, a file, a folder or a URL; the model of
             the queries when left out.

@@ -82,10 +82,10 @@ def calibrate(gallery: GalleryUrl) -> int:
 
 
 def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
-    """Free the room of vectors and files that nothing needs any more, and merge small files.
+    """Delete vectors and files that are no longer needed, and merge small files.
 
     Args:
-        older_than: Keep files for readers that began within so many seconds.
+        older_than: Keep files that readers of this age may still use, in seconds.
 
     Examples:
         limpet gallery gc live

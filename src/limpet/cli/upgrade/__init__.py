@@ -1,1 +1,1 @@
-"""``limpet upgrade``: migrate a live index to a new embedding model, whoever owns its rows."""
+"""``limpet upgrade``: migrate a live index, ours or yours, to a new embedding model."""
