@@ -345,7 +345,7 @@ class Embedding(_OfModels):
         refuse(
             isinstance(self.classes, tuple) and self.examples > 1,
             f"The figure '{name}' names its classes, and has examples: {self.examples}.",
-            "one example of named classes; a figure for each, or so many classes that the seed draws",
+            "one example of named classes; a figure for each, or a number of classes, drawn by the seed",
         )
         refuse(
             self.apart and not {OLD, NEW} <= set(self.show),

@@ -408,7 +408,7 @@ def _parted(classes: Mapping[str, int], available: int, seed: int) -> list[NDArr
     if sum(classes.values()) > available:
         raise ConfigError(
             f"{sum(classes.values())} classes asked for: {', '.join(f'{n} {name}' for name, n in classes.items())}.",
-            expected=f"at most {available} in all: so many distinct shapes the installed fonts have",
+            expected=f"at most {available} in all, the number of distinct shapes in the installed fonts",
             to_do="ask for fewer classes in one of them.",
         )
     order = generator_of(seed).permutation(available)

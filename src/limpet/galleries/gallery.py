@@ -898,7 +898,7 @@ def _check_space(queries: EmbeddingSet, query: Generation) -> None:
 
 
 def _refuse_empty(reason: str | None) -> None:
-    refuse(reason is not None and not reason.strip(), f"The reason '{reason}'.", "why it is done all the same")
+    refuse(reason is not None and not reason.strip(), f"The reason '{reason}'.", "a reason, which is logged")
 
 
 def _check_linked_spaces(query: Generation, gallery: Generation, *, measured: bool) -> None:

@@ -133,7 +133,7 @@ def choose_classes(
     refuse(
         sum(number is not None for number in ways.values()) != 1 or (around is not None and nearest is None),
         f"Classes to draw: {', '.join(f'{name} {number}' for name, number in ways.items())}, around {around}.",
-        "one of the three: so many drawn ones, so many similar ones, or a class with so many nearest ones",
+        "one of the three: a number of classes to draw at random, of similar classes, or of classes nearest to a class",
     )
     names = list(prototypes.ids)
     if around is not None and around not in names:

@@ -45,8 +45,8 @@ def table_problems(database: PostgresDatabase, entry: TableEntry) -> list[str]:
     [(unknown,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.unknown}")
     if unknown:
         ids = read_batch(database, entry, layout, "new", 20, condition=layout.unknown).ids
-        found.append(f"{unknown:,} rows were written without our triggers: nobody knows of which model and text their "
-                     f"vectors are: {shown(ids, int(unknown))}. `limpet upgrade backfill --of new` and `--of old` make "
+        found.append(f"{unknown:,} rows were written without our triggers; the model and text of their vectors are "
+                     f"unknown: {shown(ids, int(unknown))}. `limpet upgrade backfill --of new` and `--of old` make "
                      "these vectors anew")  # fmt: skip
     return [*found, *(_replaced_rows(database, entry) if entry.record.shared else [])]
 
