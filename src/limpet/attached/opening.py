@@ -112,13 +112,13 @@ def planner(url: str) -> Callable[..., StartPlan]:
 
 
 def is_attached(url: str) -> bool:
-    """Say whether an application owns the rows of a live index: those of a table or a collection.
+    """Say whether an application owns the rows of a live index, which is then a table or a collection.
 
     >>> is_attached("postgresql://h/shop?table=items"), is_attached("postgresql://h/shop"), is_attached("live")
     (True, False, False)
     """
     if scheme_of(url) == "postgresql":
-        with suppress(ConfigError):  # whoever opens it says so
+        with suppress(ConfigError):  # opening it reports the error
             return read_address(url).table is not None
         return False
     return of_collections(url) and not Path(url).exists()

@@ -1,4 +1,4 @@
-"""URLs of sources: a place, which column is what, which rows count, and what nobody there says of the vectors."""
+"""URLs of sources: location, roles of columns, rows to read, and facts about the vectors that the source lacks."""
 
 from __future__ import annotations
 

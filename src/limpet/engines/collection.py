@@ -34,18 +34,18 @@ Those of vectors are four numbers of 16 bits each, and two vectors are the same 
 of Qdrant rounds vectors in another way when it is opened than when they are written.
 """
 UNREAD = b""
-"""In place of a digest that nobody needs."""
+"""Placeholder for a digest that is not needed."""
 _NUMBERED = re.compile(r"_upgrade\d+$")
 
 
 class Pace:
-    """How many rows to take at a time: four times as many as long as that makes it faster.
+    """Number of rows to take at a time: quadrupled for as long as that makes it faster.
 
-    Services answer a reading of a thousand rows hardly later than one of ten, until vectors become many: how many rows
-    that is depends on the service, the vectors and the way to it.
+    Up to some number of rows, services answer a request for a thousand rows hardly later than one for ten. That number
+    depends on the service, the vectors and the network.
 
     Args:
-        dim: Numbers of a vector; at most about 16 MiB of vectors, as they are sent, are taken at a time.
+        dim: Dimension of a vector; at most about 16 MiB of vectors, in their wire format, are taken at a time.
     """
 
     def __init__(self, dim: int) -> None:
@@ -54,7 +54,7 @@ class Pace:
         self._best, self._chances = 0.0, 2
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn how long so many rows took; fewer than were asked for tell nothing."""
+        """Adapt to the seconds that `rows` rows took; fewer rows than requested are ignored."""
         if rows < self.rows or not self._chances:
             return
         speed = rows / max(seconds, 1e-9)
@@ -241,12 +241,12 @@ class Engine(ABC):
     def scan(
         self, side: ModelSide, pace: Pace, *, digests: bool = True
     ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told.
+        """Yield ids and digests of all rows of a side, in batches of the size that `pace` sets from their timing.
 
         Args:
-            side: Which.
-            pace: How many at a time.
-            digests: Whether they are needed: without them `UNREAD` stands for all, and little more than ids is read.
+            side: The model whose rows are read.
+            pace: Sets the batch size, and receives the time that each batch took.
+            digests: Whether digests are needed: if not, `UNREAD` replaces them all, and little more than ids is read.
         """
 
     @abstractmethod

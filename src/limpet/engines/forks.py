@@ -30,7 +30,7 @@ _before: Methods = WeakKeyDictionary()
 _in_child: Methods = WeakKeyDictionary()
 _gate = threading.Condition()
 _inside: dict[int, int] = {}  # how deep threads are inside `unforked`, by their number
-_waiting = 0  # threads that want to be alone; nobody enters meanwhile
+_waiting = 0  # threads that wait for exclusive access; no other thread enters meanwhile
 
 
 def at_fork(

@@ -48,11 +48,11 @@ class GalleryLedger:
         self.database = database
 
     def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
-        """Create the tables, and the pointer to nothing, where they are missing.
+        """Create the tables and an empty pointer where they are missing.
 
         Args:
-            kind: Of the store that the ledger belongs to, for whoever opens it.
-            more: Statements that create what the store keeps beside it.
+            kind: Kind of the store that the ledger belongs to; opening the store reads it.
+            more: Statements that create what the store keeps beside the ledger.
         """
         with self.database.transaction():
             for table in _TABLES:

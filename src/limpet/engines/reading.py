@@ -195,22 +195,24 @@ def embeddings_of(
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
-    """Read the vectors of a source with their ids, labels and further columns of numbers, in one reading.
+    """Read the vectors of a source with their ids, labels and further numeric columns, in one pass.
 
     Args:
-        source: Where they are.
-        fingerprint: Of the model that made them; what the address or the source says when left out.
-        similarity: How they are compared; what the address, the source or its index says, or the cosine, when left out.
-        role: What the items are to the model.
-        most_memory: Bytes of vectors that are kept in memory; half of what is available when left out. More are mapped
-            from a temporary file.
-        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
-            refused when it is left out.
+        source: Source of the vectors.
+        fingerprint: Fingerprint of the model that made the vectors; by default, the one that the address or the source
+            states.
+        similarity: Similarity by which they are compared; by default, the one that the address, the source or its
+            index states, or else the cosine.
+        role: Role of the items for the model.
+        most_memory: Maximum bytes of vectors to keep in memory; half of the available memory by default. Larger sets
+            are mapped from a temporary file.
+        unusable: Receives the ids of items whose vector is zero, NaN or infinite; these items are skipped. By default,
+            such vectors are refused.
 
     Raises:
-        ConfigError: There is no column of ids or vectors, or nobody says which model made them.
+        ConfigError: A column of ids or vectors is missing, or the model that made the vectors is unknown.
         DataError: Rows cannot be used; the message counts them.
-        StoreError: The source is out of reach.
+        StoreError: The source cannot be reached.
     """
     roles, made_by = roles_of(source), _made_by(source, fingerprint)
     id_column, vector_column = needed(source, roles, "id", "vector")
@@ -380,10 +382,10 @@ class SourceImages:
 
 
 class SourceFacts:
-    """What the columns of a source say of an item, for whoever looks at it.
+    """Lookup of the column values of an item by its id, for display.
 
     Raises:
-        ConfigError: There is no column of ids.
+        ConfigError: The source has no column of ids.
     """
 
     def __init__(self, source: Source) -> None:

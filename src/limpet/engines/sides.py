@@ -1,4 +1,4 @@
-"""The two models of an upgrade, as whoever reads and writes their vectors calls them."""
+"""Names of the two models of an upgrade, for code that reads and writes their vectors."""
 
 from __future__ import annotations
 

@@ -88,10 +88,10 @@ class Source(Protocol):
         """
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns in this order and of the schema's types.
+        """Yield record batches of at most `rows` rows, with these columns in this order and the schema's types.
 
-        Only the rows that the conditions of the address (`filter_of`) and its sample (`chosen`) name; all of one
-        moment, where the service has such a thing. Missing values are null.
+        The rows match the conditions of the address (`filter_of`) and belong to its sample (`chosen`). They are all
+        from one snapshot if the service supports snapshots. Missing values are null.
         """
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -56,14 +56,15 @@ OF_GALLERIES = Advice(
 
 
 class SqliteDatabase:
-    """One SQLite file, in write-ahead mode, synced at every commit; any thread may use it.
+    """One SQLite file in write-ahead mode, synced at every commit; any thread may use it.
 
-    A connection serves one thread at a time. A file has as many as threads ask at once, and a statement sees the last
-    commit before it; ":memory:" has one, so that other threads wait for the end of a transaction. A connection that
-    failed is closed. None of a file outlives a fork: both processes open their own.
+    A connection serves one thread at a time. A file has one connection for each concurrent thread, and a statement sees
+    the last commit before it. ":memory:" has a single connection, so that other threads wait for the end of a
+    transaction. A connection that failed is closed. No connection to a file survives a fork: both processes open their
+    own.
 
     Args:
-        path: The file, or ":memory:" for one that vanishes with this object.
+        path: The file, or ":memory:" for a database that disappears with this object.
     """
 
     dialect = SQLITE
@@ -355,11 +356,11 @@ def refuse_full_disk(path: Path, room: int) -> None:
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """Return a connection that changes neither the database nor its folder; use it inside `unforked`.
 
-    Readers share a file with writers through "-shm", which has to be there or to be made. Where the folder is read-only
-    and it is missing, nobody writes, and the file is read without locks.
+    Readers share a file with writers through "-shm", which must exist or be created. If "-shm" is missing and the
+    folder is read-only, there is no writer, and the file is read without locks.
 
     Raises:
-        StoreError: Commits wait in "-wal", and cannot be read without writing; or see `refuse_full_disk`.
+        StoreError: Commits are pending in "-wal" and cannot be read without writing; or see `refuse_full_disk`.
     """
     _refuse_special(path)
     refuse_full_disk(path, ROOM_TO_READ)
@@ -394,7 +395,7 @@ def _refuse_shared(path: Path, advice: Advice) -> None:
     """
     links = 1
     for one in (path, path.with_name(f"{path.name}-wal")):
-        with suppress(FileNotFoundError):  # whoever closes the database last removes the second
+        with suppress(FileNotFoundError):  # the last process to close the database removes the second
             links = max(links, one.stat().st_nlink)
     if links > 1:
         folder = path.absolute().parent

@@ -406,11 +406,11 @@ class Store(Protocol):
         """Return what exists now; another process may have moved it since the last call."""
 
     def writing(self, who: str, *, timeout: float = 10.0) -> AbstractContextManager[Pointer]:
-        """Be the one writer: yields the pointer, which nobody else moves meanwhile.
+        """Acquire the writer lock and yield the pointer, which no other writer moves meanwhile.
 
         Raises:
-            GalleryError: Another writer holds it; the message names its process and since when. A lock whose process
-                is gone is taken over.
+            GalleryError: Another writer holds the lock; the message names its process and since when. A lock whose
+                process is gone is taken over.
         """
 
     def exclusive(self, who: str, *, timeout: float) -> AbstractContextManager[Callable[[], object]]:
@@ -534,9 +534,9 @@ class Store(Protocol):
         """Return the bytes that nothing in the gallery needs any more and `tidy` would give back."""
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
-        """Merge small pieces and remove what no pointer has named for so many seconds; it may be a commit of its own.
+        """Merge small pieces and remove data that no pointer has named for `older_than` seconds.
 
-        What is being read stays, whatever its age.
+        Tidying may be a commit of its own. Data that is being read is kept, whatever its age.
         """
 
     def queue(self, generation: str) -> list[str] | None:

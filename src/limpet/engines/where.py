@@ -60,7 +60,7 @@ _END = _Token("end", "its end")
 
 
 class _UnreadableError(Exception):
-    """What was expected, and what was there."""
+    """Unreadable filter; the message states the expected and the actual text."""
 
 
 def read_filter(words: Sequence[str], columns: Mapping[str, str]) -> Filter | None:

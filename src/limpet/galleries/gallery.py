@@ -272,25 +272,25 @@ class Gallery:
 
     @showing("upsert")
     def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, progress: Progress[Told] = None) -> int:
-        """Write items whole: their metadata and vectors replace what was there.
+        """Write whole items: the new metadata and vectors replace the stored ones.
 
-        A vector that is not given is removed, since it describes what the item was before: between swap and finish,
-        give both models' vectors if both shall find the item at once. Threads of a process that wait for the writer
-        share its next commit.
+        A vector that is not given is removed, because it describes the previous item. Between swap and finish, give the
+        vectors of both models if both must find the item at once. Threads of a process that wait for the writer share
+        its next commit.
 
         Args:
-            *sets: Points by one or several models of this gallery, of some or all of the items.
-            metadata: Values by column, in the order of the ids (those of the first set, then further ones); where it
-                is left out, "label" and other columns of the first set are taken if the gallery has them.
-            progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" after
-                every commit; a large set is several commits.
+            *sets: Points by one or several models of this gallery, for some or all of the items.
+            metadata: Values by column, in the order of the ids (those of the first set, then those of further sets). By
+                default, "label" and other columns of the first set are used if the gallery has them.
+            progress: "rich" or "tqdm" for a progress bar, or a function that is called with "done" and "total" after
+                every commit; a large set takes several commits.
 
         Returns:
-            How many items were written; all of them durable.
+            Number of items written; all of them are durable.
 
         Raises:
-            DataError: A fingerprint is none of the gallery's, a value is not of its column's type, or ids repeat.
-            SpaceMismatchError: Points of another space.
+            DataError: A fingerprint is not one of the gallery's, a value is not of its column's type, or ids repeat.
+            SpaceMismatchError: The points are from another space.
         """
         return self._write("upsert", sets, metadata, progress)
 
@@ -468,17 +468,17 @@ class Gallery:
         )  # fmt: skip
 
     def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
-        """Build an approximate index over the vectors of a generation; searches go on meanwhile.
+        """Build an approximate index over the vectors of a generation; searches continue meanwhile.
 
-        A backfill indexes later generations likewise.
+        A backfill indexes later generations in the same way.
 
         Args:
-            generation: Its name or fingerprint; the one that a backfill fills when left out.
-            graph: How to build and search it, and those of later generations; as before when left out.
+            generation: Name or fingerprint of the generation; by default, the one that a backfill fills.
+            graph: Parameters to build and search this index and those of later generations; unchanged by default.
 
         Raises:
-            GalleryError: No index leads to what is near, in this space or among vectors of so many numbers.
-            ConfigError: There is no such generation, or a graph is given where the store has none.
+            GalleryError: No approximate index finds nearest neighbours in this space, or in this many dimensions.
+            ConfigError: The generation does not exist, or a graph is given where the store has none.
         """
         state = self.state
         chosen = state.named(generation or state.target)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from limpet.galleries.rows import ItemBatch
 
 ITEMS = 1000
-"""After so many items a commit takes no further batch."""
+"""Number of items after which a commit takes no further batch."""
 
 
 @dataclass(eq=False)

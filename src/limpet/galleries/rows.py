@@ -127,7 +127,7 @@ def _columns(
 def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> Sequence[Metadata]:
     """Return the values of some items; further ones than a column has are items of other sets."""
     if not columns:
-        return [{}] * count  # nobody changes it
+        return [{}] * count  # shared, because it is never modified
     known: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, values in columns.items():
         for metadata, value in zip(known, values[start : start + count], strict=False):

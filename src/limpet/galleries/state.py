@@ -35,12 +35,12 @@ class Generation:
     """The vectors of a gallery that one model made.
 
     Args:
-        name: Short name, unique for ever in its gallery.
+        name: Short name, unique in its gallery and never reused.
         space: Record of its space, see `Space.record`.
-        mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
+        mapped_from: Name of the generation whose stored vectors an adapter converted into these, or None.
         adapter: Digest of that adapter among the files of the store.
-        note: What people call the model.
-        options: Words that name what makes its vectors on the command line, where they are known.
+        note: Readable name of the model.
+        options: Command-line arguments that name the source of its vectors, if known.
     """
 
     name: str
@@ -234,7 +234,7 @@ _RECORD = TypeAdapter(GalleryState)
 
 
 class Event(TypedDict, total=False):
-    """What an entry of the journal says: its kind, and what the kind needs, see `advance`, or whoever reads it."""
+    """Entry of the journal: its kind, and the fields that this kind needs, see `advance` or the code that reads it."""
 
     kind: Required[str]
     generation: Mapping[str, Any]

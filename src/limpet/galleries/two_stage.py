@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery
 
 Find = Callable[[EmbeddingSet, int, bool], Reply]
-"""Searches with queries of one model for so many hits, among the vectors of that model alone or all that they may."""
+"""Search for queries, number of hits, and whether to search only vectors of the queries' model, or all permitted."""
 
 _log = logger("galleries")
 
@@ -34,21 +34,21 @@ _log = logger("galleries")
 @checked
 @dataclass(frozen=True)
 class Rescoring:
-    """How queries of the new model search in two stages while an upgrade is started or swapped.
+    """Two-stage search with queries of the new model while an upgrade is started or swapped.
 
     The first stage finds candidates: with queries of another model, such as the old one, or with the new queries
-    themselves through whatever links them to other vectors. An item that only the new model has embedded is a candidate
-    where the new query ranks it among as many. Candidates without a new vector are embedded, and all are ordered by the
-    new model's scores. What follows them keeps its order: candidates that could not be embedded, then the other hits of
-    the first stage. The vectors are written as a backfill writes them; where they cannot be, as while another writer
-    stays, the search answers all the same.
+    themselves through any link to other vectors. An item that only the new model has embedded is a candidate if it is
+    among the first `candidates` hits of the new query. Candidates without a new vector are embedded, and all candidates
+    are ordered by the new model's scores. The rest keeps its order: candidates that could not be embedded, then the
+    other hits of the first stage. The vectors are written as in a backfill. If they cannot be written, for example
+    while another writer holds the lock, the search still returns its hits.
 
     Args:
-        source: Where the new vectors of candidates come from.
-        candidates: How many each query gets, at least 1.
-        first: The same queries by another model of the gallery, under the same ids; the new queries when left out.
-        budget: Embed at most so many items for each query, the best candidates first; all when left out.
-        wait: Seconds to wait for another writer before the vectors are let go.
+        source: Source of the candidates' new vectors.
+        candidates: Number of candidates per query, at least 1.
+        first: The same queries by another model of the gallery, under the same ids; by default, the new queries.
+        budget: Maximum number of items to embed per query, the best candidates first; by default, no limit.
+        wait: Seconds to wait for another writer before the vectors are discarded.
 
     Raises:
         ConfigError: A number is out of range.
@@ -141,12 +141,12 @@ class Rescoring:
         return Fill(rows_of(target, made), seen.versions, seen)
 
     def _kept(self, gallery: OpenGallery, fill: Fill | None) -> int:
-        """Write what was embedded, if the gallery can be written now; return how much of it is there."""
+        """Write the new vectors if the gallery can be written now; return how many are stored."""
         if fill is None:
             return 0
         try:
             return commit_fill(gallery, fill, self.wait)
-        except GalleryError as error:  # it will be embedded again, and answers now all the same
+        except GalleryError as error:  # a later search embeds these again; this one still uses them
             _log.info("vectors of %d candidates are not kept: %s", len(fill.rows.ids), error.given)
             return 0
 

@@ -200,7 +200,7 @@ class _Calls:
 
     @_Method
     def job(self, name: str, *, wait: float = 0.0) -> _Steps[dict[str, Any]]:
-        """Return a job, once it is over or after so many seconds."""
+        """Return a job once it has ended, or after `wait` seconds at the latest."""
         found: dict[str, Any] = yield from self._ask("GET", f"/v1/jobs/{name}", params={"wait": wait})
         return found
 

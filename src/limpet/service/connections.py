@@ -30,9 +30,9 @@ class BoundedConnection(HttpToolsProtocol):
             oldest.drop()
 
     def drop(self) -> None:
-        """Close at once, without a word."""
+        """Close at once, without a response."""
         self.waiting.pop(self, None)
-        self.connections.discard(self)  # it is told later that it is lost
+        self.connections.discard(self)  # `connection_lost` is called later
         self.transport.abort()
 
     def shutdown(self) -> None:

@@ -1,7 +1,7 @@
-"""What live queries say of the model that is prepared: some of them also ask it (shadow), or get its answers (canary).
+"""Evidence from live queries on the prepared model: some also search with it (shadow), or get its answers (canary).
 
-Every process writes what it sees into a file of its own in the folder of the service; whoever is asked for the evidence
-reads all of them.
+Every process writes its observations into a file of its own in the folder of the service. A process that is asked for
+the evidence reads all of these files.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ def a_copy_is_recognised_or_refused(index: LiveIndex) -> None:
         try:
             opened = copy.open()
         except LimpetError:
-            pass  # a copy that is refused harms nobody: what follows asks whether this index is as it was
+            pass  # a refused copy is harmless; the checks below verify that this index is unchanged
         else:
             with opened:
                 stands(opened, "swapped")

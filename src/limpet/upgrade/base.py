@@ -1,4 +1,4 @@
-"""What every upgrade of a live index offers, whoever owns its rows: values and one protocol."""
+"""Common interface of all upgrades of a live index, regardless of who owns its rows: values and one protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an upgrade of a live index stands, whoever owns its rows, and which steps are possible from there.
+"""Phases of an upgrade of a live index, regardless of who owns its rows, and the steps that each phase permits.
 
 ::
 
@@ -6,9 +6,9 @@
        ▲               │    ▲              │
        └────cancel─────┘    └───rollback───┘
 
-``backfill`` and ``index`` are possible while an upgrade is started or swapped, and change no phase. ``cancel`` leaves
-the old vectors alone, ``finish`` the new ones: both remove what the upgrade added, and neither has a way back. Until
-then ``rollback`` is possible, for as long as people want to watch the new model.
+``backfill`` and ``index`` are possible while an upgrade is started or swapped, and do not change the phase. ``cancel``
+leaves only the old vectors, ``finish`` only the new ones. Both remove what the upgrade added and cannot be undone.
+Until then ``rollback`` is possible, for as long as you want to watch the new model.
 """
 
 from __future__ import annotations

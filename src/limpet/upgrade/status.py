@@ -1,4 +1,4 @@
-"""The status of an upgrade and the next commands, whoever owns the rows."""
+"""The status of an upgrade and the next commands, regardless of who owns the rows."""
 
 from __future__ import annotations
 

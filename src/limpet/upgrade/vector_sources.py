@@ -48,21 +48,22 @@ class VectorSource(Protocol):
 
 
 class FileVectors:
-    """Vectors that were embedded before, in files; their order does not matter, and they need not hold every item.
+    """Precomputed vectors in files, in any order; the files need not hold every item.
 
-    Files of limpet are memory-mapped: what is read of them is what is asked for. Others are held in memory.
+    Files of limpet are memory-mapped, so that only the requested vectors are read. Other files are held in memory.
 
     Args:
         paths: Files that `limpet embed` wrote, or the folder with gallery.safetensors or embeddings.safetensors;
             ``.npz``, ``.npy`` and ``.parquet`` files of vectors made elsewhere; URLs of tables and collections.
-        fingerprint: Of the model that made them, which files made elsewhere do not say: ``declared:<name>``.
+        fingerprint: Fingerprint of the model that made the vectors, which files made elsewhere do not state:
+            ``declared:<name>``.
 
     Raises:
-        ConfigError: No file was given, one is missing, or nobody says which model made it.
-        DataError: A file is damaged, holds no points of gallery items, the files are of different models, or one id is
+        ConfigError: No file was given, a file is missing, or the model that made its vectors is unknown.
+        DataError: A file is damaged or holds no points of gallery items, the files are of different models, or an id is
             in two of them.
         SpaceMismatchError: The files are of different spaces.
-        StoreError: A table or collection is out of reach.
+        StoreError: A table or collection cannot be reached.
     """
 
     def __init__(

@@ -228,7 +228,7 @@ class CollectionAttachment(Attachment):
         return min(lacking, int(str(told[-1]))) if told else 0
 
     def some(self, limit: int) -> list[str]:
-        """Return ids of some items that have an old vector, at most so many."""
+        """Return ids of at most `limit` items that have an old vector."""
         found: list[str] = []
         for rows in self.engine.scan("old", self.pace, digests=False):
             found += [identifier for identifier, digest in rows if digest is not None]

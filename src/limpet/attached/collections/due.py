@@ -1,12 +1,12 @@
-"""What to do about one item of two sides, of which an application writes one: a pure function.
+"""Pure function that decides what to do about one item of two sides, one of which an application writes.
 
-Each side is known by a digest of what it holds of the item now, and by the digest that it had when both sides last
-agreed. A side that changed since then was written by the application, and the other side follows it. Where both
-changed, the side that the application is declared to write wins (`AttachmentState.writes`). An item that was never on
-both sides is filled in where it lacks, on whichever side.
+Two digests describe each side: of the item as the side holds it now, and as it was when both sides last agreed. A side
+that changed since then was written by the application, and the other side follows it. If both changed, the side that
+the application is declared to write wins (`AttachmentState.writes`). An item that was never on both sides is filled in
+on the side that lacks it.
 
-Only deletions are told by the declaration alone: an item that is missing on the side that the application does not
-write is made again there, whatever removed it.
+Deletions depend on the declaration alone: an item that is missing on the side that the application does not write is
+created there again, whatever removed it.
 """
 
 from __future__ import annotations

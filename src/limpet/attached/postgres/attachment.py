@@ -80,11 +80,11 @@ _LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that i
 ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
 LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
-FEW = 16  # not so many, if the application lets us: a transaction of their own is tried first
-ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
-FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors are made of the rows of the last moment:
-QUICK = 0.3  # if the last time that took less than so many seconds
-LONGEST = 1.0  # seconds after which they wait no longer, should it take so long this time
+FEW = 16  # rows to leave for that, if the application lets us; more are first filled in transactions of their own
+ROUNDS = 40  # attempts while an application writes rows faster than their vectors are made
+FREE_ROUNDS = 3  # attempts after which writers, but not readers, wait while the vectors of the last rows are made
+QUICK = 0.3  # seconds: they wait only if making vectors took less than this the last time
+LONGEST = 1.0  # seconds after which they wait no longer
 PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
 
 
@@ -313,7 +313,7 @@ class PostgresAttachment(Attachment):
         return replace(found, next=next_steps(found, state))
 
     def some(self, limit: int) -> list[str]:
-        """Return ids of some rows that have an up-to-date old vector, at most so many."""
+        """Return ids of at most `limit` rows that have an up-to-date old vector."""
         with self._database.transaction():
             entry, layout = held(self._database, self.number)
             rows = self._database.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
@@ -479,7 +479,7 @@ class PostgresAttachment(Attachment):
             self.backfill(source, of=side)
 
     def _ready(self, source: VectorSource, side: ModelSide, before: _Ready) -> _Ready:
-        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits."""
+        """Fill rows until few are left, if possible; return these with their vectors, made while no session waits."""
         for number in range(FREE_ROUNDS):
             with self._database.transaction():
                 entry, layout = held(self._database, self.number)
@@ -490,10 +490,10 @@ class PostgresAttachment(Attachment):
         return before if batch == before.batch else _made_of(source, batch)
 
     def _made_quickly(self, source: VectorSource, batch: KeyBatch) -> _Ready:
-        """Make vectors while writers wait; where that takes long after all, the server ends the transaction for it.
+        """Make vectors while writers wait; if that takes longer than `LONGEST`, the server ends the transaction.
 
         Raises:
-            LockedError: It did, and nobody waits any more.
+            LockedError: It took longer, and writers no longer wait.
         """
         limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
         self._database.rows(limit, [f"{round(1000 * LONGEST)}ms"])
@@ -553,10 +553,10 @@ class PostgresAttachment(Attachment):
                 return
 
     def _forget_unseen(self, kind: str = "") -> None:
-        """Find rows that were changed without our triggers: nobody knows of which model and text their vectors are.
+        """Find rows that were changed without our triggers: the model and text of their vectors are unknown.
 
         Args:
-            kind: A step that is refused while triggers are gone, or switched off; none is when empty.
+            kind: Step to refuse while triggers are missing or disabled; empty to refuse none.
         """
 
         def attempt() -> int:

@@ -1,8 +1,8 @@
-"""Filling rows with vectors beside an application that writes: in small transactions, and its writes win.
+"""Backfill of rows while an application writes: in small transactions, and the application's writes win.
 
-A batch of keys is handed out, together with when the application last changed each row; vectors are made without any
-transaction open; and they are written into those of the rows that are still as they were handed out. Rows that somebody
-holds locked are passed over, so that nobody waits in a circle; they come with the next pass.
+A batch of keys is handed out with the time at which the application last changed each row. Vectors are made while no
+transaction is open. They are written into those rows that have not changed since they were handed out. Rows that
+another transaction has locked are skipped to avoid deadlocks; the next pass fills them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
 ASIDE_TIMEOUT = 0.4  # seconds; rows of the table beside are waited for: less than deadlock_timeout, so that we give way
 FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
 HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
-HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
+HELD_AT_A_SHARE = 0.005  # seconds, where the speed of the application counts more than an early end
 _FEWEST = 16  # rows of a transaction, and of the first one
 WORTH = 0.75  # half as many rows have to take no more than this share of the time, else shrinking does not help
-KNOWN_FOR = 50  # transactions, after which one of another size may take another time by now
+KNOWN_FOR = 50  # transactions after which the measured time of another size is outdated
 
 
 class KeyBatch(NamedTuple):
@@ -124,18 +124,18 @@ def read_batch(
     made: datetime | None = None,
     condition: str = "",
 ) -> KeyBatch:
-    """Return rows that lack a vector, by key; within a transaction.
+    """Return rows that lack a vector, in the order of their keys; within a transaction.
 
     Args:
-        database: To the database.
+        database: Connection to the database.
         entry: The attachment as it is in this transaction.
-        layout: Its layout.
-        side: Of which model.
-        limit: At most so many.
-        after: Only those after this key.
-        upto: Only those up to this key.
-        made: Only those that the application has not changed after this moment.
-        condition: Which rows instead of those that lack one.
+        layout: Layout of the attachment.
+        side: Model whose vector is lacking.
+        limit: Maximum number of rows.
+        after: Return only rows after this key.
+        upto: Return only rows up to this key.
+        made: Return only rows that the application has not changed after this time.
+        condition: SQL condition that selects rows instead of those that lack a vector.
     """
     record = entry.record
     conditions, values = [condition or layout.lacking(side)], list[object]()
@@ -300,12 +300,12 @@ def put_back_batch(
     Args:
         database: To the database.
         entry: The attachment as it is in this transaction.
-        layout: Its layout.
-        limit: Into at most so many rows that nobody holds; into all when None.
-        after: Only after this key.
+        layout: Layout of the attachment.
+        limit: Maximum number of rows; locked rows are skipped. None for all rows.
+        after: Change only rows after this key.
 
     Returns:
-        Into how many rows, and the largest key of them; into none where each model has a place of its own.
+        Number of changed rows, and the largest key of them; no rows if each model has a place of its own.
     """
     if not isinstance(layout, OneColumn):
         return 0, []
@@ -402,10 +402,10 @@ class TableFill(Fillable[KeyBatch]):
         return batch
 
     def write(self, batch: KeyBatch, made: EmbeddingSet, start: int) -> int:
-        """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
+        """Write the vectors in transactions so short that a session that waits for one of their rows hardly notices.
 
-        All of them are sent at once, unless there are rests between or it is not known how long a portion is locked:
-        rows are locked while the server works, and not while an answer is on its way.
+        All transactions are sent at once, unless there are pauses in between or the time for which a portion is locked
+        is unknown. Rows are locked while the server works, not while a response is in transit.
         """
         size = self.portions.rows
         end = len(made) if self.at_once and self.portions.tried else min(start + size, len(made))

@@ -18,7 +18,7 @@ MARK = "limpet upgrade"
 BEFORE = " before"
 """What follows the name of a model in the mark of a vector that is of an earlier text."""
 AT_START = 1
-"""First number of the mark of a row that nobody has changed since the start."""
+"""First number of the mark of a row that has not changed since the start."""
 MOVED = -1
 """First number of the mark of a new row whose vector is about to be moved to the other column."""
 WITHDRAWN = -2
@@ -60,24 +60,25 @@ def digest(text: str, *vectors: str) -> str:
 
 
 class Layout(Protocol):
-    """How rows and vectors are named in SQL; ``t`` is a row of the application's table.
+    """SQL expressions for rows and vectors; ``t`` is a row of the application's table.
 
-    Every row has a mark: numbers, which every client can read who selects *. The first one says when the application
-    last changed the row: microseconds of the clock, `AT_START` for never, and 0 where it keeps no vector. The others
-    are digests, see `digest`. A row without a mark was written without our triggers, and its vectors are unknown.
+    Every row has a mark: numbers, visible to every client that selects *. The first number is the time at which the
+    application last changed the row: microseconds of the clock, `AT_START` for never, and 0 where the row keeps no
+    vector. The others are digests, see `digest`. A row without a mark was written without our triggers, and its vectors
+    are unknown.
 
     Args:
         relation: The application's table in SQL.
         text: See `text_of`.
-        edited: When the application last changed a row; NULL where a vector is unknown.
-        stamp: What is another text as soon as the row, or its text, was changed.
-        unknown: Whether a row has a vector of which nobody knows the model or the text.
-        unseen: Whether a row was changed without our triggers since it got its mark; every vector is read for that.
-        forget: What follows UPDATE to take the mark away from such rows.
-        wanted: Whether a row is to have vectors.
-        home: Name of the column that the old vectors were in.
-        added: Name and type of each column that is added to the table, by what `TableRecord` calls its number.
-        triggers: What the triggers are called.
+        edited: Time at which the application last changed a row; NULL where a vector is unknown.
+        stamp: Text that differs as soon as the row, or its text, has changed.
+        unknown: Whether a row has a vector whose model or text is unknown.
+        unseen: Whether a row was changed without our triggers since it got its mark; this reads every vector.
+        forget: Clause after UPDATE that removes the mark of such rows.
+        wanted: Whether a row should have vectors.
+        home: Name of the original column of the old vectors.
+        added: Name and type of each column that is added to the table, by the name of its number in `TableRecord`.
+        triggers: Names of the triggers.
     """
 
     promises: ClassVar[Promises]
@@ -351,7 +352,7 @@ class OneColumn(Layout):
         return f"coalesce({self.model}, '') NOT IN ('{side}', '{side}{BEFORE}') AND {self.wanted}"
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room; nobody else reads or writes what is added."""
+        """Return the statements that add the columns; no other code reads or writes these columns."""
         return _adding(self.relation, self.record, self.added)
 
     def remove(self) -> list[str]:
@@ -381,14 +382,14 @@ class OneColumn(Layout):
         )
 
     def put_back(self, limit: int | None, after: bool) -> str:
-        """Return the statement that puts kept vectors into the column, and keeps those that were there.
+        """Return the statement that puts kept vectors into the column, and keeps those that it replaces.
 
         Args:
-            limit: Into at most so many rows; into all, and waiting for those that others hold, when None.
-            after: Only of rows after a key, whose columns are sent as texts.
+            limit: Maximum number of rows, skipping locked ones; None for all rows, waiting for locked ones.
+            after: Whether to change only rows after a key, whose columns are sent as texts.
 
         Returns:
-            One row where there were any: how many, and the largest key.
+            The statement. It returns one row if it changed any: their number, and the largest key.
         """
         record = self.record
         key = ", ".join(f"%s::text::{column.type}" for column in record.table.key)
@@ -478,15 +479,16 @@ def layout_in(entry: TableEntry, relation: str, state: AttachmentState) -> AnyLa
 
 
 def held(database: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
-    """Lock the table of an attachment, and return it as it is while nobody can move columns.
+    """Lock the table of an attachment, and return the attachment as it is while no session can move columns.
 
-    A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
-    that read the table and goes on to write it then passes us by, where else the server would end it for the circle.
+    An exclusive lock is requested at once, never after a lock that conflicts with readers or writers. A transaction
+    that has read the table and goes on to write it then overtakes us; otherwise the server would end it to resolve the
+    deadlock.
     """
     ledger = TableLedger(database)
     entry = ledger.entry(number)
     if entry.record.shared and mode == "ROW EXCLUSIVE":
-        ledger.hold(number)  # nobody turns it over meanwhile, and no lock of a table says so
+        ledger.hold(number)  # no swap or rollback meanwhile, which no lock on a table prevents
         entry = ledger.entry(number)
     relation = relation_of(entry)
     if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
@@ -497,11 +499,11 @@ def held(database: PostgresDatabase, number: int, mode: str = "ACCESS SHARE") ->
 
 
 def outlast_vacuum(database: PostgresDatabase, relation: str, oid: int) -> None:
-    """Let an automatic vacuum of a table give way, before others are shut out; within a transaction.
+    """Make an automatic vacuum of a table give way before others are locked out; within a transaction.
 
-    It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
-    that shuts nobody else out, nobody waits behind us meanwhile, and no other vacuum begins. It has no role; whoever
-    else holds such a lock does not give way, and no longer wait is worth it.
+    Autovacuum always runs after a table was filled, and gives way to a session that has waited for deadlock_timeout. We
+    wait for a lock that blocks neither readers nor writers, so that no session queues behind us, and no other vacuum
+    begins. Autovacuum has no role; other holders of such a lock do not give way, and a longer wait is not worth it.
     """
     found = database.rows(
         "SELECT current_setting('lock_timeout'), setting::int + 500 FROM pg_settings WHERE name = 'deadlock_timeout' "

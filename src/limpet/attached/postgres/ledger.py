@@ -77,9 +77,9 @@ SELECT CASE
 FROM (SELECT relation, vector, place, record::json, state::json FROM {SCHEMA}.attachments) AS one
 WHERE one.relation = $1 AND one.vector = $2
 """
-# A STABLE function of an application reads rows as of the beginning of the calling statement, and columns by the names
-# that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row. Right
-# after a restore the numbers of columns may be others, and nobody has turned anything over yet.
+# A STABLE function of an application reads rows as of the beginning of the calling statement, but columns by their
+# current names. The answer therefore comes from the names, which the server looks up as of now, and not from a row.
+# Right after a restore the numbers of columns may differ, and no swap or rollback has happened yet.
 
 _RIGHTS = f"""
 {
@@ -280,11 +280,11 @@ class TableLedger(AttachmentLedger[TableRecord]):
         """Return an attachment.
 
         Args:
-            number: Its number.
-            lock: Let nobody else change its state within this transaction.
+            number: Number of the attachment.
+            lock: Prevent others from changing its state within this transaction.
 
         Raises:
-            GalleryError: It is there no more.
+            GalleryError: The attachment no longer exists.
         """
         found = (
             self._entries(f"WHERE id = {number}{' FOR UPDATE OF attachments' if lock else ''}")
@@ -299,7 +299,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
         return found[0]
 
     def hold(self, number: int) -> None:
-        """Let nobody change the state of an attachment within this transaction; others may hold it too."""
+        """Prevent changes of an attachment's state within this transaction; other transactions may hold it as well."""
         self.database.send(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
 
     def entries(self) -> list[TableEntry]:
@@ -326,7 +326,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
         return entries
 
     def reached(self, number: int) -> list[str] | None:
-        """Return the key up to which rows were handed out to be filled, and let nobody else take the next ones."""
+        """Return the key up to which rows were handed out to be filled, and lock it until the next ones are taken."""
         [(key,)] = self.database.rows(f"SELECT reached FROM {SCHEMA}.attachments WHERE id = {number} FOR UPDATE")
         return None if key is None else [str(part) for part in key]
 

@@ -203,9 +203,10 @@ class Preparation:
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
-        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on.
+        """Return the privileges on the vector column alone: each privilege and its grantee, with any grant option.
 
-        Of vectors aside, who may read the table, and so its new vectors too; nobody where row-level security says more.
+        For vectors in a table of their own, return the roles that may read the application's table, and so its new
+        vectors; return none if that table has row-level security.
         """
         if self.aside:
             return [

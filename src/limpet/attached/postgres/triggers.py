@@ -1,19 +1,20 @@
-"""What marks rows that an application writes: no vector of one model is to stand for another's, or for an earlier text.
+"""Triggers that mark rows the application writes, so that no vector passes for one of another model or text.
 
-Where both vectors are in columns of one row, a third column holds its mark: when the application last changed the row,
-by which a filling knows whether a vector that it made is still of that row, and which of its vectors are of its text.
-No second table is written to, and the application's roles need no rights.
+If both vectors are in columns of one row, a third column holds the row's mark. It records when the application last
+changed the row, which tells a backfill whether a vector that it made still belongs to the row. It also records which
+vectors belong to the current text. No second table is written, and the application's roles need no privileges for it.
 
-Where vectors of both models share a column, a vector that the application writes is of the model that it writes with,
-and what was kept beside it is of the same text or gone.
+If vectors of both models share a column, a vector that the application writes belongs to the model that it writes with.
+The vector kept beside it belongs to the same text, or is removed.
 
-Functions run with the rights of whoever writes and change the row at hand alone. Two write elsewhere, with rights of
-their owners: the one that moves a vector within a row that was just inserted is the table owner's, and the one that
-marks rows of a table beside is the attacher's. Nobody else may make triggers of them, and they refuse other tables.
+Functions run with the privileges of the writing role and change the current row only. Two functions write elsewhere,
+with the privileges of their owners. One moves a vector within a row that was just inserted; the table owner owns it.
+The other marks rows of a separate table; the role that started the upgrade owns it. No other role may create triggers
+with them, and they refuse other tables.
 
-Conditions on columns are in the triggers, not in the function: there PostgreSQL knows them by number, so that another
-name of a text column changes nothing, and it refuses to drop one while it counts. Dropped with CASCADE, a column takes
-the triggers along that name it, so that the application's writes do not fail.
+Conditions on columns are in the triggers, not in the function. PostgreSQL stores the columns there by number, so that
+renaming a text column changes nothing, and a column in use cannot be dropped. A drop with CASCADE also drops the
+triggers that name the column, so that the application's writes do not fail.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def trigger_name(entry: TableEntry, what: str) -> str:
 
 
 def drop_statement(entry: TableEntry) -> str:
-    """Return what removes the triggers with their functions; nobody has to own the table for that."""
+    """Return the statement that drops the triggers with their functions; it does not require owning the table."""
     functions = ", ".join(f"{_named(entry, function)}()" for function in ("on_write", "on_move"))
     return f"DROP FUNCTION IF EXISTS {functions} CASCADE"
 

@@ -71,7 +71,7 @@ class _File:
         return int(self.array(dtype, 1)[0])
 
     def vector(self, dtype: str, unit: int = 1) -> NDArray[Any]:
-        """Map numbers that their count stands before; each of it counts for so many."""
+        """Map an array that follows its count; each counted element has `unit` numbers."""
         return self.array(dtype, self.number("<u8") * unit)
 
     def name(self) -> str:
@@ -151,7 +151,7 @@ class FaissIndex:
         return _SIMILARITIES[self._stored.metric]
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, in the order of the file."""
+        """Yield record batches of at most `rows` rows, with these columns, in the order of the file."""
         if self.address.sample is not None:
             ids = (texts_of_ids(batch.column(0)) for batch in self._read([ID], rows))
             yield from self.fetch(chosen(self.address.sample, ids), columns)

@@ -87,7 +87,7 @@ class ParquetTable:
         return None
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, one row group of a file at a time."""
+        """Yield record batches of at most `rows` rows, with these columns, one row group of a file at a time."""
         if self.address.sample is None:
             yield from self._counting(columns, rows)
             return

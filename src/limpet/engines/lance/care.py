@@ -1,4 +1,4 @@
-"""Keeping Lance tables fast and small: approximate indexes, merging pieces, removing versions that nobody asks for."""
+"""Maintenance of Lance tables: building approximate indexes, merging pieces, removing unused versions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def merge_pieces(table: Table) -> None:
 
 
 def _cover(table: Table, names: Collection[str], lag: float) -> None:
-    """Let those of these indexes that lack more than so many rows cover all of them."""
+    """Extend those of the named indexes that lack more than `lag` rows to all rows."""
     rows = table.count_rows()
     for index in table.describe_indices():
         if index.name in names and rows - index.num_rows_indexed > lag:

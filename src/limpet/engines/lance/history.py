@@ -92,9 +92,9 @@ class PlaceHistory:
         return {int(sequence): json.loads(plain) for sequence, plain in rows}
 
     def forget(self, older_than: float, spared: int, leased: Collection[int]) -> dict[int, TableVersions]:
-        """Forget commits that were followed by another one so many seconds ago, and return what they named.
+        """Forget commits that were superseded at least `older_than` seconds ago, and return their table versions.
 
-        Without another clock, the time is that of the machine since it was started, which nobody sets.
+        Unless a clock is given, ages are measured by the machine's time since boot, which cannot be set.
         """
         rows, now = self._rows(), None if self._clock is None else self._clock()
         sequences = list(rows)

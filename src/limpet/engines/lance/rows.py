@@ -37,7 +37,7 @@ def metadata_columns(schema: pa.Schema) -> dict[str, str]:
 
 
 def schema_of(width: int, columns: Mapping[str, str]) -> pa.Schema:
-    """Return the schema of a table with vectors of so many numbers and these metadata columns."""
+    """Return the schema of a table with vectors of dimension `width` and these metadata columns."""
     return pa.schema(
         [
             pa.field("id", pa.string(), nullable=False),
@@ -129,7 +129,7 @@ def append(table: Table, rows: pa.Table) -> Table:
 
 
 def index_ids(table: Table) -> None:
-    """Let the index of ids cover all rows if so many are new that looking for ids takes long."""
+    """Rebuild the index of ids over all rows if unindexed rows slow down lookups by id."""
     indexed = indexed_rows(table, ID_INDEX)
     if table.count_rows() - indexed > max(_UNINDEXED, indexed // 10):
         table.create_scalar_index("id", "BTREE", name=ID_INDEX, replace=True)

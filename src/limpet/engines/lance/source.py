@@ -79,7 +79,7 @@ class LanceTable:
         return declared_similarity(self, vector, metrics, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, of the version that was opened."""
+        """Yield record batches of at most `rows` rows, with these columns, from the version that was opened."""
         return sampled(self, columns, lambda names: self._scanned(names, rows, sql(self._where)))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

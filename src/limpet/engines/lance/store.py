@@ -328,7 +328,7 @@ class LanceTableStore(LedgerStore):
             return max(0, self._tables.files.total_size() - self._tables.size(places))
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
-        """Merge small pieces and remove what no pointer has named for so many seconds."""
+        """Merge small pieces and remove data that no pointer has named for `older_than` seconds."""
         with self.writing("tidying") as pointer, translated(self.url):
             before = self._tables.files.total_size()
             self._care(pointer, {"kind": "tidy"}, self._current()[1].tables, merge)

@@ -1,12 +1,12 @@
-"""Lance tables: making, linking, changing, syncing and reading them back.
+"""Lance tables: creating, linking, changing, syncing and reading them back.
 
-Lance never asks the operating system for durability and makes every change a new version, which nobody sees who was not
-told its number. So a change is: remove what an interrupted writer left, change the table, sync the new files, read all.
-Files of a table never change, and name each other by paths below the table's folder only: a folder of links to them is
-another table, and both can be moved anywhere.
+Lance never asks the operating system to sync files. Every change creates a new version, and only readers that know its
+number see it. A change therefore has four steps: remove what an interrupted writer left, change the table, sync the new
+files, read all of them. The files of a table never change, and refer to each other only by paths below the table's
+folder. A folder of links to them is therefore another table, and both can be moved anywhere.
 
-In a bucket, a writer that was taken for dead may still remove what it listed before. So nothing there is written under
-a name that was used before: what an interrupted writer left of a table stays below the versions that come after it.
+In a bucket, a writer that was presumed dead may still remove files that it listed earlier. No name is therefore used
+twice there: what an interrupted writer left of a table stays, below the later versions.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class MemoryStore(LedgerStore):
 
     @contextmanager
     def _updating(self) -> Iterator[None]:
-        """Change the tables while nobody looks; if that fails, everything is read from the database again."""
+        """Lock the tables while they change; if the change fails, everything is read from the database again."""
         with self._guard:
             try:
                 yield
@@ -185,7 +185,7 @@ class MemoryStore(LedgerStore):
             self._forget(_KEPT_SECONDS)
 
     def _forget(self, seconds: float) -> int:
-        """Forget rows that no pointer younger than so many seconds sees; return the bytes of their vectors."""
+        """Forget rows that no pointer younger than `seconds` sees; return the size of their vectors in bytes."""
         until = time.monotonic() - seconds
         oldest = max((sequence for sequence, when in self._known.items() if when <= until), default=min(self._known))
         self._known = {sequence: when for sequence, when in self._known.items() if sequence >= oldest}

@@ -37,9 +37,9 @@ class Addition:
 
 
 class MemoryTable:
-    """Rows are only added, and a removal notes its commit: a search at an older pointer finds what was there then.
+    """Append-only rows: a removal records its commit, so that a search at an older pointer finds the rows of its time.
 
-    One thread at a time adds and removes, and takes views; what is done with a view needs no lock.
+    One thread at a time adds rows, removes rows and takes views; the use of a view needs no lock.
 
     Args:
         created: Number of the commit that created the generation.

@@ -143,10 +143,10 @@ class MilvusCollection:
         return declared_similarity(self, vector, metrics, _SIMILARITIES)
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, in the order of the primary key.
+        """Yield record batches of at most `rows` rows, with these columns, in the order of the primary key.
 
         Raises:
-            DataError: Primary keys occur twice, which Milvus does not hinder.
+            DataError: Primary keys occur twice, which Milvus does not prevent.
         """
         return sampled(self, columns, lambda names: self._iterated(names, rows))
 

@@ -123,7 +123,7 @@ class PostgresDatabase:
                     connection.close()
 
     def take(self) -> Connection:
-        """Return a connection that nobody else uses, to be given back by `give`."""
+        """Return a connection for exclusive use; `give` returns it to the pool."""
         while not self._closed:
             try:
                 connection = self._idle.pop()
@@ -383,10 +383,10 @@ class PostgresDatabase:
                 self.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", [name])
 
     def patiently(self, attempt: Callable[[], Result], attempts: int, *, pause: float = 0.2) -> Result:
-        """Call again with growing pauses while a lock is not to be had; nobody waits for us meanwhile.
+        """Retry with growing pauses while a lock is unavailable; no other session waits for ours during a pause.
 
         Raises:
-            LockedError: It never was.
+            LockedError: The lock was unavailable in every attempt.
         """
         for number in range(attempts):
             try:
@@ -445,7 +445,7 @@ class PostgresDatabase:
         self.forget()
 
     def forget(self) -> None:
-        """Close the connections that nobody uses; new ones see what changed in the database."""
+        """Close the idle connections; new connections see what changed in the database."""
         self._vector = None
         while self._idle:
             self._idle.pop().close()

@@ -193,7 +193,7 @@ class PostgresTable:
         return [[str(identifier) for (identifier,) in one] for one in rows]
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, all of one moment."""
+        """Yield record batches of at most `rows` rows, with these columns, all from one snapshot."""
         drawn: sql.Composable = sql.SQL("")
         if self.address.sample is not None:
             [key] = needed(self, roles_of(self), "id")

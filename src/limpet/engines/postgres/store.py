@@ -319,7 +319,7 @@ class PgvectorStore(LedgerStore):
         return int(size)
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`; nobody waits for it."""
+        """Write all data of one pointer into an empty folder, see `Store.backup`; no other session waits for it."""
         with self.database.streaming() as connection, self.database.using(connection):
             pointer = super().pointer()
             self._reached("pgvector.backup")

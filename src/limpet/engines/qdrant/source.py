@@ -139,7 +139,7 @@ class QdrantCollection:
         return _SIMILARITIES[distance]
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most so many rows, with these columns, in the order of the points' ids."""
+        """Yield record batches of at most `rows` rows, with these columns, in the order of point ids."""
         return sampled(self, columns, lambda names: self._scrolled(names, rows))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

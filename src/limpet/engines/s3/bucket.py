@@ -145,7 +145,7 @@ class Bucket:
 
 
 def _options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what clients of S3 are told; nothing else that they might look for themselves counts."""
+    """Return the options of S3 clients; other settings that a client might look up itself are ignored."""
     keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     missing = [key for key in keys if not environment.get(key)]
     if missing:

@@ -28,7 +28,7 @@ _ALIKE = 0.01  # share of a generation with one and the same vector that is no a
 WHOLE = 5_000
 """Rows of a remainder up to which a search lists all of them; beyond, sampled items are searched for."""
 
-_DEPTH = 10  # an item has to be among so many hits of its own vector
+_DEPTH = 10  # hits for its own vector among which an item has to be
 _QUERIES_AT_ONCE = 32
 
 _UPSERT = "embed these items again and `limpet gallery upsert` them"

@@ -31,11 +31,11 @@ DEPTH = 10  # of what is compared without labels
 
 @dataclass(frozen=True)
 class GivenQueries:
-    """Queries that both models embedded, chosen among those that were given.
+    """Queries that both models embedded, chosen from the given ones.
 
     Args:
-        new: The same ones by the new model, in the same order.
-        relevant: Ids of the items that answer each; None where nobody said.
+        new: The same queries by the new model, in the same order.
+        relevant: Ids of the relevant items of each query; None if they were not given.
     """
 
     old: EmbeddingSet
@@ -46,14 +46,14 @@ class GivenQueries:
     def of(
         cls, old: EmbeddingSet, new: EmbeddingSet, relevant: Mapping[str, Sequence[str]] | None, most: int, seed: int
     ) -> GivenQueries:
-        """Choose at most so many of the queries that are in both sets.
+        """Choose at most `most` of the queries that are in both sets.
 
         Args:
-            old: By the old model.
-            new: By the new model.
-            relevant: Ids of the items that answer each query, by its id.
-            most: How many; those of which it is known what is right first.
-            seed: Of the choice.
+            old: Queries by the old model.
+            new: Queries by the new model.
+            relevant: Ids of the relevant items of each query, by its id.
+            most: Maximum number of queries; queries whose relevant items are known come first.
+            seed: Random seed of the choice.
 
         Raises:
             EmptyOverlapError: No query is in both sets.
@@ -80,11 +80,11 @@ class Queries:
     """Queries embedded by both models.
 
     Args:
-        old: By the old model (Q).
-        new: The same ones by the new model, in the same order.
-        relevant: Places among the items of the copy of those that answer each query (Q); None where nobody knows.
-        own: Place of each query among the items (Q), which it is not to find; None where queries are no items.
-        metadata: What is known of each query (Q).
+        old: Queries by the old model (Q).
+        new: The same queries by the new model, in the same order.
+        relevant: Positions of the relevant items of each query among the items of the copy (Q); None if unknown.
+        own: Position of each query among the items (Q), which it must not find; None if the queries are not items.
+        metadata: Metadata of each query (Q).
     """
 
     old: EmbeddingSet
@@ -208,10 +208,10 @@ class Answers:
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
     def right(self, queries: Queries) -> dict[str, Values]:
-        """Return the metrics of `RIGHT` per query (Q,), NaN where nothing is right; none where nobody knows.
+        """Return the metrics of `RIGHT` per query (Q,), NaN for a query without relevant items; none if unknown.
 
-        They are means over all orders of items that tie, which are neighbours of the same score; see `metrics`. Right
-        items that were not found count as if they came last.
+        Each is a mean over all orders of tied items, which are adjacent hits with the same score; see `metrics`.
+        Relevant items that were not found count as if they ranked last.
         """
         if queries.relevant is None:
             return {}

@@ -112,10 +112,10 @@ class FirstHit(Part):
     """The first item that a query found.
 
     Args:
-        id: Its name.
-        score: Of the hit.
-        metadata: What is known of the item.
-        right: Whether it is a right answer; None where nobody knows.
+        id: Id of the item.
+        score: Score of the hit.
+        metadata: Metadata of the item.
+        right: Whether the item is relevant; None if unknown.
     """
 
     id: str
@@ -329,20 +329,20 @@ class Rehearsal(Results):
 def verdict_of(
     curve: OrderCurve, searches: Searches, rollback_equal: bool, trained_share: float | None = None
 ) -> RehearsalVerdict:
-    """Return what a rehearsal means, by its intervals.
+    """Return the verdict of a rehearsal, by its confidence intervals.
 
     Args:
-        curve: Of the order that was rehearsed whole.
-        searches: Searches throughout.
-        rollback_equal: Whether the rollback led back.
-        trained_share: Share of the queries that the new model was trained on; None where that is not known.
+        curve: Curve of the order that was rehearsed completely.
+        searches: Searches of the whole rehearsal.
+        rollback_equal: Whether every query found the same after the rollback as before.
+        trained_share: Share of the queries that the new model was trained on; None if unknown.
 
     Returns:
-        "failed" (a search failed, missed an item or was wrong, or the rollback did not lead back), "unlabelled" (nobody
-        knows what is right), "worse" (less is found at the end than before, by the main metric), "mixed" (less at the
-        end by another one), "dips" (less is found on the way, by any), "ready" (more is found at the end, and never
-        less), "not held out" (the same, on queries of which the new model was trained on more than `TRAINED_SHARE`), or
-        "no gain" (neither more nor less can be told).
+        "failed" (a search failed, missed an item or was wrong, or the rollback changed results), "unlabelled" (the
+        relevant items are unknown), "worse" (less is found at the end than before, by the main metric), "mixed" (less
+        at the end by another metric), "dips" (less is found on the way, by any metric), "ready" (more is found at the
+        end, and never less), "not held out" (the same, but the new model was trained on more than `TRAINED_SHARE` of
+        the queries), or "no gain" (no difference can be shown).
     """
     if searches.failed or searches.incomplete or searches.wrong or not rollback_equal:
         return "failed"

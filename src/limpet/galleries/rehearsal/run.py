@@ -88,34 +88,34 @@ def rehearse(
     The copy holds the stored vectors of a random sample. Its upgrade is started with the links that the gallery has for
     the new model, or those given here, swapped, backfilled, rolled back, swapped again and finished, while old and new
     queries search it.
-    Where nothing lets new queries search old vectors, it is backfilled first and swapped then. In a sample fewer items
-    compete for every query than in the gallery, so scores are higher; what counts are the differences.
+    If no link lets new queries search old vectors, the copy is backfilled before it is swapped. A sample has fewer
+    items that compete for a query than the gallery, so scores are higher; compare the differences only.
 
     Args:
-        gallery: Which one.
-        source: Where the vectors of the new model come from; it embeds the sample.
-        sample: Items of the copy; the answers of queries are among them first.
-        queries: Queries embedded by the old and by the new model, with the same ids: logged ones at best. Sampled
-            items search for the others when left out.
-        relevant: Ids of the items that answer each query, by its id. When left out, items of the query's class are
-            right: its label, and the items' column of classes.
-        orders: Names in `ORDERS`; the first one is rehearsed whole. All that can be used when left out.
-        reports: See `Gallery.start`; only where the upgrade is not started yet.
-        adapter: The same.
-        score_map: The same.
+        gallery: Gallery to rehearse the upgrade of.
+        source: Source of the new model's vectors; it embeds the sample.
+        sample: Number of items in the copy; relevant items of the queries come first.
+        queries: Queries embedded by the old and by the new model, with the same ids; logged queries are best. By
+            default, sampled items search for the others.
+        relevant: Ids of the relevant items of each query, by its id. By default, items of the query's class are
+            relevant: the query's label is compared with the class column of the items.
+        orders: Names in `ORDERS`; the first one is rehearsed completely. By default, all that can be used.
+        reports: See `Gallery.start`; only if the upgrade is not started yet.
+        adapter: See `Gallery.start`; only if the upgrade is not started yet.
+        score_map: See `Gallery.start`; only if the upgrade is not started yet.
         class_column: Metadata column that holds the class.
-        most_queries: Use so many queries at most.
-        seed: Of the sample, of random orders and of what is shown.
-        progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
+        most_queries: Maximum number of queries.
+        seed: Random seed of the sample, of random orders and of the examples shown.
+        progress: "rich" or "tqdm" for a progress bar, or a function that is called with "step", and with "done" and
             "total" while items are embedded.
-        live: URL and number of items of the index that an application owns, where the gallery holds a sample of it.
-            Two-stage search, which such an index has not, is left out.
+        live: URL and number of items of the index that an application owns, if the gallery holds a sample of it.
+            Two-stage search is left out, because such an index does not support it.
 
     Raises:
-        ConfigError: A number is out of range, an order is unknown, or links are given that the gallery has.
+        ConfigError: A number is out of range, an order is unknown, or given links are already in the gallery.
         UpgradeStateError: The source is of the active model.
-        DataError: The source is of another model than the upgrade that is started, or has none of the sampled items.
-        GalleryError: A report does not vouch for the new model.
+        DataError: The source is of another model than the started upgrade, or has none of the sampled items.
+        GalleryError: A report does not pass, or is about other models.
     """
     for name in orders or ():
         if name not in ORDERS:
@@ -194,7 +194,7 @@ class _Run:
                 copy.finish(allow_missing=len(copy))
 
     def again(self, order: str, *, wanted: bool) -> None:
-        """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
+        """Measure another order on a fresh copy; skip it if it is impossible and was not requested (`wanted`)."""
         if not self.at_once:
             return  # no order makes a difference before all new vectors are there
         listener(self.progress)({"step": f"measuring the order {order}"})
@@ -445,7 +445,7 @@ class _Run:
         return FirstHitChanges(share=share, changed=changed, fixed=fixed, broken=broken)
 
     def _examples(self) -> list[ChangedQuery]:
-        """Choose queries whose first hit changes: half of them such that lose a right one, if there are so many."""
+        """Choose queries whose first hit changes; half of them lose a relevant one, if there are enough of these."""
         ids, before = list(self.queries.old.ids), self.before
         shown = {share: self.answers[share].first for share in SHOWN_SHARES}
         losses = self.right_before[FIRST] - self.last.right(self.queries)[FIRST] if self.right_before else None
