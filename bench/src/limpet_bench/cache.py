@@ -21,7 +21,7 @@ from limpet_bench.tasks import Task, in_order
 Read = TypeVar("Read")
 
 RECORD, FAILURE, LOCKS = "cell.json", "failure.json", ".locks"
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without locks: tasks run unlocked
 
 
 class TaskRecord(BaseModel):
@@ -52,11 +52,11 @@ class TaskRecord(BaseModel):
 class TaskCache:
     """A folder of tasks that suites share.
 
-    A task's folder holds what it made and, written last, its record; without the record it is unfinished, and whoever
-    runs it again finds there what it had, such as a checkpoint.
+    A task's folder holds its output and, written last, its record. A task without a record is unfinished; a rerun
+    continues from what the folder holds, such as a checkpoint.
 
     Args:
-        root: The folder; made when first written to.
+        root: The folder; created on the first write.
     """
 
     def __init__(self, root: Path) -> None:
@@ -135,7 +135,7 @@ class TaskCache:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # nobody has begun it, or nobody can
+        except OSError:  # no process has begun the task, or none can
             return False
         return False
 

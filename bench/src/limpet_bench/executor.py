@@ -61,14 +61,14 @@ _own_device = ["cpu"]  # of this worker process
 
 
 class Progress(NamedTuple):
-    """What a watcher is told when tasks are begun, and after every task.
+    """The progress that a watcher receives when tasks start and after every task.
 
     Args:
-        task: The task that ended; None where some were begun.
-        total: How many there are to run; those that need one that fails are never run.
-        seconds: How long the task took.
-        failure: Why it failed; None if it did not.
-        running: The tasks that are run now.
+        task: The task that ended; None when tasks start.
+        total: Number of tasks to run, with those that are never run because a task they need fails.
+        seconds: Duration of the task.
+        failure: Why the task failed; None if it did not.
+        running: The tasks that run now.
     """
 
     task: Task | None
@@ -214,7 +214,7 @@ class _WorkerRun:
 
 
 def ready_tasks(waiting: Iterable[Task], cache: TaskCache, free: int) -> list[Task]:
-    """Return at most so many tasks whose needs are finished, the longest first, those that another bench runs last."""
+    """Return at most `free` tasks whose needs are finished: the longest first, those that another bench runs last."""
     if free < 1:
         return []
     found = [task for task in waiting if all(cache.record(needed) for needed in task.needs.values())]

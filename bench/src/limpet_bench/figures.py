@@ -306,18 +306,20 @@ class _OfModels(_OfRows):
 class Embedding(_OfModels):
     """Embeddings of a few classes, laid out in a plane that the old model and all rows share.
 
-    Which classes these are is said in one of three ways; six drawn ones where nothing is said. Prototypes are class
-    means of the old model over everything in the ``part``.
+    One of three options selects the classes; without any, the seed draws six. Prototypes are class means of the old
+    model over everything in the ``part``.
 
     Args:
-        method: How they are laid out; "hyperboloid" is the Lorentz space of two dimensions, shown from its origin.
-        classes: So many, drawn by the seed; or their names.
-        similar: So many whose old prototypes are most alike: the most similar pair, the next pair, and so on.
-        nearest: A class that the seed draws, and so many whose old prototypes are nearest to its own.
-        examples: How many planes, each of classes of its own.
-        items: Items of every class at most, drawn by the seed.
+        method: Layout method; "hyperboloid" is the Lorentz space of two dimensions, shown from its origin.
+        classes: Number of classes, drawn by the seed; or their names.
+        similar: Number of classes with the most similar old prototypes: the most similar pair, the next pair, and so
+            on.
+        nearest: Number of classes whose old prototypes are nearest to that of a class that the seed draws; they are
+            drawn with that class.
+        examples: Number of planes, each with classes of its own.
+        items: Maximum number of items per class, drawn by the seed.
         show: Embeddings of the old model, of the rows, and old prototypes.
-        apart: Old embeddings stand in a panel of their own, not in that of every row.
+        apart: Draw old embeddings in a panel of their own, not in that of every row.
         credible: Share of the old embeddings of every class that MixBCT takes for credible; the others are marked.
     """
 

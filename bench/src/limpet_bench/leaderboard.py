@@ -150,26 +150,26 @@ class Run(_OneRun):
     """One run.
 
     Args:
-        data: What was searched: the name of the data set, or of a test set.
-        trained_on: Name of the data set that models were trained on; None where that is what was searched.
+        data: The searched data: the name of the data set, or of a test set.
+        trained_on: Name of the data set that the models were trained on; None if it is the searched one.
         label: What is ranked: a method with its options.
-        seed: The seed.
-        changes: Settings that were chosen for it, by dotted name.
-        settings: What is its own beside the options, by dotted name.
-        varied: What it varies, if it is a variant of another row.
-        scores: By system or measure, in that metric; None where it failed.
-        measured: By metric, what is known of each: all systems and P metrics, or the learner of sessions.
+        seed: Random seed.
+        changes: Settings that were chosen for the run, by dotted name.
+        settings: The run's own settings beside the options, by dotted name.
+        varied: What the run varies, if it is a variant of another row.
+        scores: By system or measure, in that metric; None if the run failed.
+        measured: All results by metric: all systems and P metrics, or the learner of sessions.
         after_sessions: By metric, its value after every session.
-        verdict: What its evaluation says; None where nothing could be judged.
-        worse: Further metrics that are clearly worse; None where that was not asked.
-        first_hits: How first hits fare; None where no single answer is right or wrong.
-        images_per_second: How fast it was trained.
-        waiting: The share of training spent waiting for data.
-        failure: Why it has no scores.
-        gallery: What became of the old gallery before it was searched: "as it is", or "mapped" without embedding an
-            item; None where that was not asked, as of models of images.
-        pairs: How many items it was fitted on that both models embedded: so many encodings by the new one.
-        labels: How many of them had a label that it was shown.
+        verdict: Verdict of the evaluation; None if nothing could be judged.
+        worse: Further metrics that are clearly worse; None if they were not tested.
+        first_hits: Changes of first hits; None if no single answer is right or wrong.
+        images_per_second: Training speed.
+        waiting: Share of training spent waiting for data.
+        failure: Why the run has no scores.
+        gallery: How the old gallery was searched: "as it is", or "mapped" without embedding an item; None if that does
+            not apply, as for models of images.
+        pairs: Number of items, embedded by both models, that the run was fitted on; the new model encodes each of them.
+        labels: Number of these items whose label was shown to the run.
     """
 
     options: dict[str, Any] = Field(default_factory=dict)
@@ -247,13 +247,13 @@ class Mean(Exact):
 
 
 class SeedMean(Mean):
-    """A mean over so many seeds."""
+    """A mean over `seeds` seeds."""
 
     seeds: PositiveInt
 
 
 class CellMean(Mean):
-    """A mean over so many cells."""
+    """A mean over `cells` cells."""
 
     cells: PositiveInt
 
@@ -294,20 +294,20 @@ class LeaderboardCell(Exact):
 
 
 class Entry(Exact):
-    """A label.
+    """A label of the leaderboard.
 
     Args:
-        method: The method that it stands for.
+        method: The method that the label stands for.
         options: Options of its first run.
-        reference: What it is where it is shown and not ranked; else None.
-        rank: The average; None where it is not ranked.
-        means: By measure, over the cells where that is defined; None where it is not complete there.
-        front: Whether no other beats it in both P_comp and P_up.
-        failed: So many of them failed.
-        missing: So many were not made.
-        compatible: So many were judged compatible.
-        mixed: So many gained by the metric that decides and were clearly worse by another.
-        best: In so many cells none was better.
+        reference: What the label is if it is shown and not ranked; else None.
+        rank: Average rank; None if the label is not ranked.
+        means: Means by measure, over the cells that define it; None if the label lacks some of these cells.
+        front: Whether no other label beats it in both P_comp and P_up.
+        failed: Number of runs that failed.
+        missing: Number of runs that were not made.
+        compatible: Number of runs judged compatible.
+        mixed: Number of runs that gained in the deciding metric and were clearly worse in another.
+        best: Number of cells in which no other label was better.
     """
 
     label: str

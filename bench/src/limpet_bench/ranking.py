@@ -342,11 +342,11 @@ def _front(runs: Runs) -> Front | None:
 
 
 def _tests(ranks: NDArray[np.float64], labels: Sequence[str]) -> dict[str, Any]:
-    """Return whether labels differ at all, and which of them are told apart; nothing where that cannot be asked.
+    """Test whether labels differ at all, and which of them differ significantly; None where a test is not possible.
 
     Ranks have a row per data set.
 
-    Where the test finds no difference, no two are told apart (Demšar, section 3.2.2).
+    If the Friedman test finds no difference, no two labels differ significantly (Demšar, section 3.2.2).
     """
     sets, count = ranks.shape
     if min(sets, count) < 2:

@@ -177,17 +177,17 @@ def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
 
 
 def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> leaderboard.Run:
-    """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
+    """Return the result of a row: scores, P metrics, verdict and seconds; or why it has none.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
-    "seconds" are those of the row's own model, what it embeds and its scores, and not those of the models that rows
-    share; "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
+    "seconds" cover the training, embedding and scoring of the row's own model, not the models that rows share.
+    "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
 
     Args:
         row: The row.
-        cache: Where its tasks are.
-        sharing: How many rows have a task for their own, by its address, such as one for each of several test sets:
-            each is told its part of the seconds. One, where it is left out.
+        cache: The cache of its tasks.
+        sharing: Number of rows that share a task as their own, by its address, such as one row for each of several
+            test sets; each row counts its part of the seconds. One when left out.
     """
     head: dict[str, Any] = {
         "data": row.data,

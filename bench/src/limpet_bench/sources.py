@@ -40,8 +40,8 @@ Settings = Mapping[str, Any]
 EVALUATION, VALIDATION = "evaluation", "validation"
 
 APART = UNSEEN_SHARE, UNLABELLED_SHARE = "unseen_share", "unlabelled_share"
-"""Options of a scenario of heads over models of images, as readers of texts have them: so many classes are not there to
-train on; so many of the others are there without a label."""
+"""Options of a scenario of heads over models of images, as readers of texts have them: the share of classes left out of
+training, and the share of the other classes whose items have no label."""
 
 VALIDATION_SHARE = 0.2
 """Share of the classes to fit on that a trial sets apart, where the data has no validation part: sets of texts."""
@@ -264,12 +264,12 @@ def set_apart(data: TextData) -> TextData:
 
 @dataclasses.dataclass(frozen=True)
 class Items:
-    """What heads over frozen models are trained on and scored with.
+    """Training and test items of heads over frozen models.
 
     Args:
-        train: What they are trained on; it may have fewer classes than the others.
-        gallery: What is searched; the query itself where every item searches the others.
-        unlabelled: Further items to train on, of other classes, whose class nobody is told; None without.
+        train: Training items; they may have fewer classes than the others.
+        gallery: Items to search; the query set itself if every item searches the others.
+        unlabelled: Further training items without labels, of other classes; None if there are none.
     """
 
     train: TextSet | ImageSet

@@ -220,11 +220,11 @@ def indistinct_groups(average_ranks: ArrayLike, difference: float) -> list[list[
 
     Args:
         average_ranks: (k,).
-        difference: What `critical_difference` returned; ranks that far apart are told apart.
+        difference: Critical difference, from `critical_difference`; ranks at least that far apart differ significantly.
 
     Returns:
-        Positions of the labels of every group, best first. A group is as large as can be, and of two at least: its
-        best and worst are less than the difference apart.
+        Positions of the labels of every group, best first. A group is maximal and has at least two labels; its best
+        and worst ranks are less than the difference apart.
 
     >>> indistinct_groups([2.0, 3.5, 1.0, 2.75], 1.5)
     [[2, 0], [0, 3], [3, 1]]

@@ -136,7 +136,7 @@ class Adapter(OnHub):
         """Write an adapter to a folder, with a card that the hub reads, and return its path.
 
         Raises:
-            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+            ReleaseError: The folder holds another adapter, or cannot be written; its contents are unchanged.
         """
         storage = type(self).storage()
         place = storage.save_adapter(self, folder)
@@ -323,7 +323,7 @@ class Adapter(OnHub):
         return f"{type(self).__name__}({', '.join(chosen)})"
 
     def __sklearn_tags__(self) -> Any:
-        """Return what pipelines of scikit-learn ask for; nobody else calls it, so the package is there."""
+        """Return the tags that scikit-learn pipelines require; only scikit-learn calls this, so it is installed."""
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         return Tags(

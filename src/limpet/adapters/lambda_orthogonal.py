@@ -1,4 +1,4 @@
-"""A linear map that may leave the orthogonal ones by so much and no more."""
+"""A linear map whose distance from orthogonality is bounded."""
 
 from __future__ import annotations
 

@@ -381,7 +381,7 @@ def _ranks(pairs: PairedVectors, weights: NDArray[np.float64], centre: NDArray[n
 
 
 def _wilson(share: float, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share of so many."""
+    """Return Wilson's 95 % interval for a share of `count` items."""
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
     return max(0.0, float(middle - half)), float(middle + half)

@@ -90,15 +90,15 @@ class AdapterRecord(BaseModel):
 def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     """Write a fitted adapter to a folder, and return its path.
 
-    Each file is durable before it takes its place; ``config.json`` comes last, and vouches for both.
+    Each file is durable before it takes its place; ``config.json`` is written last, and vouches for both other files.
 
     Args:
-        adapter: What to save.
-        folder: Where; other files in it are left alone.
+        adapter: Adapter to save.
+        folder: Output folder; other files in it are left alone.
 
     Raises:
         ConfigError: The adapter was not fitted.
-        ReleaseError: The folder holds something else, or could not be written; what was there is intact.
+        ReleaseError: The folder holds something else, or cannot be written; its contents are unchanged.
     """
     versions = {"limpet": __version__, "numpy": np.__version__, "scipy": scipy.__version__,
                 "python": platform.python_version(), "code": adapter_code(adapter.kind)}  # fmt: skip
@@ -331,7 +331,7 @@ def _record_from(content: bytes, where: str) -> AdapterRecord:
 
 
 def _check_maps(adapter: Adapter, where: str) -> None:
-    """Refuse arrays that do not make up such a map, whoever computed their digest."""
+    """Refuse arrays that do not form such a map, even if their digest is right."""
     probe, expected = np.eye(1, adapter.fitted.source_space.dim), (1, adapter.fitted.target_space.dim)
     try:
         image = adapter.images(probe)

@@ -340,7 +340,7 @@ def check_share(share: float, batch_size: int) -> None:
 
 
 def dealt(kinds: Sequence[NDArray[np.int64]], batches: int) -> NDArray[np.int64]:
-    """Deal rows of every kind evenly to so many batches, and return these one after another.
+    """Divide the rows of every kind evenly among `batches` batches, and return the batches joined into one array.
 
     >>> dealt([np.array([1, 2, 3, 4]), np.array([8, 9])], 2).tolist()
     [1, 2, 8, 3, 4, 9]

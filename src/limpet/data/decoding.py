@@ -26,7 +26,7 @@ not; pixels are interpolated linearly, or with bicubic curves, as many published
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 3: "RGB"}
-"""Pillow's name for images of so many channels."""
+"""Pillow's mode by number of channels."""
 
 
 def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixels:
@@ -56,7 +56,7 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
     """Open an image, and refuse it by name if it cannot be read or brought to size in the ``with`` block.
 
     Raises:
-        DataError: What Pillow, or whoever brings it to size, says.
+        DataError: Pillow cannot read the image, or the ``with`` block cannot bring it to size.
     """
     with needing("Reading images"):
         from PIL import Image, UnidentifiedImageError

@@ -28,7 +28,7 @@ SHARE_OF_SIDE = 150 / 331
 """Largest translation as a share of the side: 150 pixels in AutoAugment, whose images of ImageNet had 331."""
 
 _FIXED_POINT = 2**16
-"""Pillow adds up source coordinates in units of so much of a pixel."""
+"""Units per pixel in which Pillow adds up source coordinates."""
 
 
 @dataclass(frozen=True)

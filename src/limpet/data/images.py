@@ -55,7 +55,7 @@ class Images(Protocol):
         """Return the digest of each of the chosen rows, uint64 (n,): of pixels, encoded bytes, or whole files."""
 
     def preload(self, rows: RowNumbers) -> None:
-        """Read the chosen rows now if they are then kept in memory, so that a damaged one is told early."""
+        """Read the chosen rows now if they then stay in memory, so that a damaged image fails early."""
 
 
 class ArrayImages:

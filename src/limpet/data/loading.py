@@ -118,28 +118,29 @@ def training_loader(
     """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
     Args:
-        items: The training set; of `PairedTokens`, batches are of pairs (`PairBatches`).
+        items: The training set; `PairedTokens` give batches of pairs (`PairBatches`).
         batch_size: Items, or pairs, per batch and process.
-        seed: Decides order and augmentation, together with the place in the run.
+        seed: Random seed; with the position in the run it determines order and augmentation.
         augmentation: Random changes; None for none.
         crop_size: Height and width of resized crops; those of the images when left out.
-        items_per_class: Makes every batch of whole classes with so many items each (`BalancedBatches`); None shuffles
-            all items alike.
+        items_per_class: Number of items per class in a batch, which then holds whole classes only (`BalancedBatches`);
+            None shuffles all items alike.
         replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
-        memory_share: Share of every batch that is drawn from these (`ReplayBatches`); None shuffles them among the
-            others. Without any of them it changes nothing.
+        memory_share: Share of every batch that is drawn from replayed items (`ReplayBatches`); None shuffles them among
+            the others. It has no effect without replayed items.
         drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
         rank: Number of this process, from 0.
         world_size: Number of processes.
         workers: Processes that read; any number gives the same batches.
-        pin_memory: Deliver batches in memory from which a GPU copies while it computes; needs one.
+        pin_memory: Deliver batches in page-locked memory, from which a GPU copies while it computes; requires a GPU.
         resident: The inputs of all items on a device; they are neither read nor pinned, and no workers are used.
-        lengths: Length of every item (N,), of inputs that are padded within a batch: batches are then of like lengths
-            (`LengthBatches`), and none is incomplete. Balanced ones, and those with a memory share, are not.
+        lengths: Length of every item (N,), for inputs that are padded within a batch. A batch then holds items of
+            similar length (`LengthBatches`), and none is incomplete. Balanced batches and those with a memory share
+            ignore lengths.
 
     Raises:
-        ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
-        DataError: There is not one mark of ``replayed`` per image.
+        ConfigError: The settings allow no batches; or both a memory share and items per class were given.
+        DataError: ``replayed`` does not have one value per image.
     """
     changes: dict[str, Any] = {"augmentation": augmentation, "crop_size": crop_size, "seed": seed, "rank": rank}
     kind = PairReader if isinstance(items, PairedTokens) else BatchReader

@@ -51,7 +51,7 @@ def resident_inputs(loader: DataLoader[Batch], device: torch.device, choice: Dat
 
 
 def has_room(needed: int, free: int) -> bool:
-    """Return whether a training set of so many bytes leaves half of the free ones to training.
+    """Return whether a training set of `needed` bytes leaves half of the `free` bytes to training.
 
     >>> has_room(50, 100), has_room(51, 100)
     (True, False)

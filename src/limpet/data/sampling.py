@@ -57,7 +57,7 @@ def check_labels(labels: NDArray[np.int64]) -> None:
 
 
 def holds_whole_classes(batch_size: int, items_per_class: int) -> bool:
-    """Whether a batch is made of two classes or more with so many items each.
+    """Return whether a batch consists of two or more whole classes with `items_per_class` items each.
 
     >>> holds_whole_classes(64, 4), holds_whole_classes(64, 5), holds_whole_classes(64, 64)
     (True, False, False)

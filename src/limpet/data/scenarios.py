@@ -346,7 +346,7 @@ def _image_rule(labels: Labels, rule: str) -> ImageRule:
 def _nested_rows(
     labels: Labels, sizes: Sequence[float | int], seed: int, order: _Order, rounding: Rounding
 ) -> list[RowNumbers]:
-    """Return, for every size, the rows of the first so many classes of one ordering; each list ascending."""
+    """Return, for every size, the ascending rows of that number of classes, taken from the start of one ordering."""
     check_labels(labels)
     classes = _ordered_classes(labels, seed, order)
     place = np.empty(int(labels.max()) + 1, np.int64)

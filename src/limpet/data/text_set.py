@@ -147,13 +147,13 @@ class TextData:
 
     Args:
         name: Name of the data set.
-        train: Texts to fit on; it may have fewer classes than the others.
-        gallery: Texts to search among, labelled in the same classes as `query`.
-        description: One line for people: where the texts come from and how they were split.
-        unlabelled: Further texts to fit on, whose class nobody knows; None without any.
+        train: Texts to fit on; they may have fewer classes than the other parts.
+        gallery: Texts to search, labelled with the same classes as `query`.
+        description: One readable line: where the texts come from and how they were split.
+        unlabelled: Further texts to fit on, without labels; None if there are none.
 
     Raises:
-        DataError: Query and gallery name other classes, share a text, or a part has fewer than two classes.
+        DataError: Query and gallery have different classes, share a text, or a part has fewer than two classes.
     """
 
     name: str

@@ -22,7 +22,7 @@ class VectorSet:
 
     Args:
         embeddings: Vectors (L, F) with labels and class names; every class has an item.
-        unlabelled: Vectors (N - L, F) whose class nobody knows, of other items; none where there are none.
+        unlabelled: Vectors (N - L, F) of other items, without labels; None if there are none.
 
     Raises:
         DataError: There are no labels or class names, a class has no item, or an item is in both sets.
@@ -70,7 +70,7 @@ class VectorSet:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Class of every vector (N,), -1 where nobody knows it."""
+        """Class of every vector (N,), -1 if unknown."""
         known = np.empty(0, np.int64) if self.embeddings.labels is None else self.embeddings.labels
         return np.concatenate([known, np.full(len(self.all) - len(known), -1, np.int64)])
 

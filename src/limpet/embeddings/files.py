@@ -66,7 +66,7 @@ _SNIFFED = 4096  # bytes
 
 
 def other_kind(path: Path) -> FileKind | None:
-    """Return what a file is that is read as something else; None where nobody can tell."""
+    """Return the actual kind of a file that cannot be read as the expected one; None if the kind is unknown."""
     with open_file(path) as file:
         begin = file.read(_SNIFFED)
     if begin.startswith(_ZIP):

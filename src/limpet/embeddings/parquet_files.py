@@ -103,7 +103,7 @@ class ParquetFiles:
         return length or 0, _type_of(kind.value_type)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield record batches of at most so many rows, with these columns."""
+        """Yield record batches of at most `rows` rows with the columns `names`."""
         called = {self._called.get(name, name): name for name in names}
         with unreadable(self.path):
             for path in self.files:

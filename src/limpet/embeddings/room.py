@@ -46,7 +46,7 @@ def gather(
 
 
 def rows_at_once(row_bytes: int) -> int:
-    """Return how many rows of so many bytes make a block.
+    """Return the number of rows of `row_bytes` bytes in a block.
 
     >>> rows_at_once(512), rows_at_once(2**30), rows_at_once(0)
     (8192, 1, 65536)

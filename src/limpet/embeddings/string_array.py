@@ -109,7 +109,7 @@ class StringArray(Sequence[str]):
 
     @classmethod
     def _of_one(cls, array: Any) -> StringArray:
-        """Take the memory of an Arrow array of large strings that nobody else has."""
+        """Build from one Arrow array of large strings without a copy; nothing else holds its memory."""
         if len(array) == 0:
             return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
         _, offset_buffer, data_buffer = array.buffers()

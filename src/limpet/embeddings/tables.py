@@ -58,9 +58,9 @@ def from_arrow(table: pa.Table, told: TableOptions) -> dict[str, Any]:
     """Return the values of a set from an Arrow table.
 
     Raises:
-        ConfigError: Both a space and a similarity were given, or one that is unknown.
-        DataError: It is no table, has no vectors, or breaks a promise of `EmbeddingSet`; or nobody says which model
-            made them, or the table says another one.
+        ConfigError: Both a space and a similarity were given, or an unknown one.
+        DataError: The value is no table, has no vectors, or breaks a promise of `EmbeddingSet`; or neither the options
+            nor the table name the model, or they name different models.
     """
     import pyarrow as pa
 

@@ -22,7 +22,7 @@ _Counts = NDArray[np.int64]
 FALSE_DISCOVERIES = 0.05  # of the classes called clearly better or worse, how many are expected to be so by chance
 EXTREMES = 20  # classes named at either end
 
-_FEWEST_CHANGED = 6  # of so many changed queries all must agree for a p-value below 0.05; of fewer none can
+_FEWEST_CHANGED = 6  # fewest changed queries that reach a p-value below 0.05, if all of them agree
 _CURVE = 201  # changes kept for the picture
 _SAME = 1e-12  # smaller changes come from rounding
 

@@ -32,9 +32,9 @@ class Found:
     """The first items that one system finds for a query, best first.
 
     Args:
-        ids: Their ids (k), fewer where the gallery is smaller.
-        labels: The names of their classes (k), empty strings without labels.
-        hits: Whether each answers the query (k), by its class or by the ground truth; empty where nobody knows.
+        ids: Item ids (k); fewer if the gallery is smaller.
+        labels: Class names (k); empty strings without labels.
+        hits: Whether each item is relevant to the query (k), by its class or by the ground truth; empty if unknown.
     """
 
     ids: tuple[str, ...]

@@ -285,9 +285,9 @@ class Draws:
         return replace(self, clusters=None) if resample == "auto" and one else self
 
     def of(self, chosen: NDArray[np.bool_]) -> Draws:
-        """Return how to draw some of the queries alone; single ones where they are of few classes.
+        """Return how to resample a subset of the queries: single queries if the subset has few classes.
 
-        Few classes say nothing of others. What is lost on them is to be told all the same.
+        Few classes do not generalise to others, but losses on them must still be reported.
         """
         clusters = None if self.clusters is None else self.clusters[chosen]
         few = clusters is not None and len(np.unique(clusters)) < FEW

@@ -37,7 +37,7 @@ from limpet.registry import Registry
 Metric = Callable[[Ranked], NDArray[np.float64]]
 
 TIED = "hangs on ties"
-"""The name of `hangs_on_ties`, which is measured beside metrics and offered to nobody as one."""
+"""Name of `hangs_on_ties`, which is measured beside metrics and is not offered as a metric."""
 HANGS = 0.01
 """How much of its average precision makes a query hang on ties."""
 

@@ -35,29 +35,29 @@ def rank_metrics(
 ) -> dict[str, NDArray[np.float64]]:
     """Measure every query against the gallery: one value per query and metric.
 
-    The gallery is ordered by descending similarity (float32 inner products in index form); of items that tie, every
-    metric takes the mean over all orders, so that the order of the gallery changes nothing. Exact; memory stays bounded
-    whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg", "mrr", and "recall@k",
-    "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
+    The gallery is ordered by descending similarity (float32 inner products in index form). Where items tie, every
+    metric is the mean over all orders of them, so the order of the gallery changes nothing. The search is exact. Memory
+    stays bounded for any sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg", "mrr", and
+    "recall@k", "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
 
     Args:
         query: Embeddings to search with.
         gallery: Embeddings to search in, of the same space.
         metrics: Names of metrics.
-        relevant: Gallery rows that answer each query; by default the rows of the query's class.
+        relevant: Gallery rows that are relevant to each query; by default the rows of the query's class.
         ignore: Gallery rows to leave out of the ranking of each query.
         exclude_same_id: Also leave out the gallery item with the id of the query (leave-one-out).
-        no_relevant: What a query without any relevant item is worth: "exclude" gives NaN, "zero" gives 0.
-        block: Queries scored at a time; by default as many as keep memory bounded, at most 512.
-        device: Where to compute, such as "cuda"; None for the processor, without torch.
+        no_relevant: Score of a query without any relevant item: "exclude" gives NaN, "zero" gives 0.
+        block: Queries per block; by default a number that bounds memory, at most 512.
+        device: Device to compute on, such as "cuda"; None for the CPU, without torch.
 
     Returns:
         For every metric an array (queries,), in the order of the queries.
 
     Raises:
-        ConfigError: An unknown metric or option, or a device that is not there.
-        DataError: A side is empty or has no labels, or a list names rows that are not there.
-        SpaceMismatchError: The sides are of different spaces.
+        ConfigError: An unknown metric or option, or an unavailable device.
+        DataError: A side is empty or has no labels, or a list names rows that do not exist.
+        SpaceMismatchError: The sides are in different spaces.
         EmptyOverlapError: No query has any relevant item.
 
     >>> items = EmbeddingSet(np.array([[1, 0], [0, 1], [3, 4]], np.float32), model="example", labels=[0, 1, 0])

@@ -176,9 +176,9 @@ class _Passing:
     """How many items, and how many relevant ones, pass each of ascending thresholds, by query.
 
     Args:
-        scores: By query (Q, N); NaN does not count.
-        thresholds: Ascending (T,).
-        relevant: Which items are (Q, N); None if nobody knows.
+        scores: Scores by query (Q, N); NaN does not count.
+        thresholds: Ascending thresholds (T,).
+        relevant: Which items are relevant (Q, N); None if unknown.
     """
 
     def __init__(self, scores: _Floats, thresholds: _Floats, relevant: _Relevant | None) -> None:

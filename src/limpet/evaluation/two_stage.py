@@ -198,7 +198,7 @@ def _ranks(first: Ranked, second: Rescored, relevant: RowLists) -> Ranked:
     group = np.cumsum(new_score.ravel())[among_of * width + place] - 1
     above, tied = starts[group] - among_of * width, np.diff(starts, append=new_score.size)[group]
     found, owner = np.bincount(among_of, minlength=queries), first.owner
-    beyond = np.arange(len(owner)) - first.offsets[owner] >= found[owner]  # which of equal ones are is all the same
+    beyond = np.arange(len(owner)) - first.offsets[owner] >= found[owner]  # tied items are interchangeable
     last = first.ranks[beyond] + first.tied[beyond]
     begins = np.maximum(first.ranks[beyond], (rows >= 0).sum(axis=1)[owner[beyond]])
     owner = np.append(among_of, owner[beyond])

@@ -89,7 +89,7 @@ def uncertainty_of(embeddings: EmbeddingSet) -> NDArray[np.float64] | None:
 
 
 def seen_items(embeddings: EmbeddingSet, old_classes: Sequence[str] | None) -> NDArray[np.bool_] | None:
-    """Return for every item whether its class is one of the old model's, by name; None where nobody can tell."""
+    """Return for every item whether its class is one of the old model's, by name; None if unknown."""
     if not old_classes or embeddings.labels is None or embeddings.class_names is None:
         return None
     names = set(old_classes)
@@ -103,17 +103,16 @@ def gallery_uncertainty(
 ) -> Uncertainty | None:
     """Measure the uncertainty of both models on the gallery, every item once (Fig. 2 of the paper).
 
-    The gallery alone, not the queries: it is what the old model embedded, and with leave-one-out both are the same
-    items.
+    Queries are left out: the old model embedded the gallery, and with leave-one-out both are the same items.
 
     Args:
-        old_gallery: The gallery by the old model, with labels if there are any.
+        old_gallery: The gallery by the old model, with or without labels.
         new_gallery: The same items in the same order by the new model.
-        old_classes: Names of the classes that the old model has seen; None where nobody knows.
+        old_classes: Names of the classes that the old model has seen; None if unknown.
 
     Returns:
-        Groups are "seen" and "unseen", those without items left out, or "all"; None where no embeddings carry an
-        uncertainty.
+        Histograms in the groups "seen" and "unseen", without empty groups, or in one group "all"; None if no embeddings
+        carry an uncertainty.
 
     Raises:
         DataError: A value is no uncertainty.
@@ -186,10 +185,10 @@ class DiskClass:
     """The items of one class that were chosen; row i is the same item for both models.
 
     Args:
-        seen: Whether the old model has seen it; None where nobody knows.
-        ids: Which items (n).
-        old: Where the old model puts them, (n, 2), inside the unit disk.
-        new: Where the new model puts them, (n, 2).
+        seen: Whether the old model has seen the class; None if unknown.
+        ids: Item ids (n).
+        old: Positions by the old model, (n, 2), inside the unit disk.
+        new: Positions by the new model, (n, 2).
         old_uncertainty: Mean uncertainty of these items by the old model.
         new_uncertainty: Mean uncertainty of these items by the new model.
     """
@@ -230,27 +229,27 @@ def choose_disk(
 ) -> PoincareDisk | None:
     """Choose classes and items at random, and place them on the disk by both models.
 
-    Half of the classes are ones that the old model has not seen, where it is known and there are so many. The distance
-    from the origin is exact. The direction is that of the tangent vector at the origin on the two directions in which
-    the old model's tangent vectors are longest; the new vectors are laid onto the same two. These are principal
-    components about the origin, not about the mean, because a direction is one as seen from the origin.
+    Half of the classes are unseen by the old model, if its classes are known and enough are unseen. The distance from
+    the origin is exact. The direction is that of the tangent vector at the origin, projected onto the two directions in
+    which the old model's tangent vectors are longest; the new vectors are projected onto the same two. These are
+    principal components about the origin, not about the mean, because directions are seen from the origin.
 
     Args:
         old_gallery: The gallery by the old model.
         new_gallery: The same items by the new model.
-        old_classes: Names of the classes that the old model has seen; None where nobody knows.
-        classes: How many classes at most.
-        items: How many items of each at most.
-        seed: Seed of the choice.
+        old_classes: Names of the classes that the old model has seen; None if unknown.
+        classes: Maximum number of classes.
+        items: Maximum number of items per class.
+        seed: Random seed for the choice.
 
     Returns:
-        None without labels, and where the embeddings carry no uncertainty or their space has no curvature.
+        The disk; None without labels, without uncertainties, or in a space without curvature.
 
     Raises:
         ConfigError: Fewer than one class or item.
         DataError: Fingerprints or labels contradict each other, or a value is no uncertainty.
         EmptyOverlapError: The models embedded different items.
-        SpaceMismatchError: Old and new model have different spaces.
+        SpaceMismatchError: The old and the new model have different spaces.
     """
     uncertain = [uncertainty_of(gallery) is not None for gallery in (old_gallery, new_gallery)]
     curvature = old_gallery.space.curvature

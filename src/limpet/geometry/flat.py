@@ -137,10 +137,10 @@ class Euclidean(FlatSpace):
     def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
         """Return (N, D + 1): of queries [q, 1], of galleries [g, -|g|²/2].
 
-        Their inner product is (|q|² - |q - g|²) / 2, which ranks as minus the distance does for each query. It is no
-        distance: scores of two queries cannot be compared. Far from the origin float32 spends its digits on |g|²;
-        neighbours are told apart where |q - g|² is above about 1e-6 |g|², so that vectors with a large common part are
-        better centred before they are stored.
+        Their inner product is (|q|² - |q - g|²) / 2, which for each query ranks as the negative distance does. It is no
+        distance: scores of two queries cannot be compared. Far from the origin float32 spends its digits on |g|²: it
+        resolves neighbours with |q - g|² above about 1e-6 |g|². Centre vectors with a large common part before you
+        store them.
         """
         form = np.empty((len(points), self.index_dim), np.float32)
         form[:, :-1] = points

@@ -45,7 +45,7 @@ class Space(ABC):
     metric: ClassVar[str] = ""
     """What ranks points, for people who search them without limpet: a name, and how it is computed."""
     pads_with_zeros: ClassVar[bool] = False
-    """Whether points with zeros appended are points of the space of so many more dimensions, as similar as before."""
+    """Whether points padded with zeros are points of the space with that many more dimensions, equally similar."""
     approximable: ClassVar[bool] = True
     """Whether graphs and clusters of gallery rows, built by their inner products, lead searches to what is near."""
 
@@ -233,7 +233,7 @@ class Space(ABC):
 
 
 def with_zeros(rows: Array, dim: int) -> Array:
-    """Return rows (..., D) with zeros appended up to so many numbers, or with the last ones left out.
+    """Return rows (..., D) padded with zeros, or truncated, to `dim` values.
 
     >>> with_zeros(np.array([[3.0, 4.0]]), 3).tolist(), with_zeros(np.array([[3.0, 4.0]]), 1).tolist()
     ([[3.0, 4.0, 0.0]], [[3.0]])

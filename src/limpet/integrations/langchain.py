@@ -31,12 +31,12 @@ class LinkedEmbeddings(Embeddings):
     Args:
         embeddings: The new model: LangChain's embeddings of any kind, or an encoder of limpet.
         link: Folder of an adapter or head that `limpet adapt` saved.
-        model: What people call the new model; see `LinkedModel`.
+        model: Name of the new model; see `LinkedModel`.
 
     Raises:
-        ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
+        ConfigError: The model is not the one that the link was fitted for, or is not identified.
         ReleaseError: The folder holds no link, or was altered.
-        SpaceMismatchError: Its vectors have another dimension.
+        SpaceMismatchError: The model's vectors have another dimension.
 
     >>> from langchain_core.vectorstores import InMemoryVectorStore
     >>> linked = LinkedEmbeddings(new_model, "runs/link/adapter", model="new")  # doctest: +SKIP

@@ -80,21 +80,21 @@ class OpenedLink:
 
 
 class LinkedModel:
-    """A new model whose queries and documents are brought to where the old model's vectors are searched.
+    """A new model whose queries and documents are mapped to the space of the stored vectors.
 
-    With an adapter of new vectors, or a head, that is the store as it is. With an adapter of old vectors the store
-    holds what `limpet embed stored` mapped, and the new model's vectors, brought to length one, belong there already.
+    With an adapter for new vectors, or a head, the store stays as it is. With an adapter for old vectors, the store
+    holds the output of `limpet embed stored`; the new model's vectors only need normalising to length one.
 
     Args:
         link: Folder of an adapter or head that `limpet adapt` saved.
-        model: What people call the new model, where it says nothing of itself: the name of its vectors when the link
-            was fitted (``--new-name``), or its fingerprint. Left out for limpet's own encoders, and for links that
-            were fitted for a model behind an API, whose answers prove what it is.
+        model: Name or fingerprint of a new model that does not identify itself; the name is that of its vectors when
+            the link was fitted (``--new-name``). Leave it out for limpet's own encoders, and for links that were fitted
+            for a model behind an API, whose answers identify it.
 
     Raises:
-        ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
+        ConfigError: The model is not the one that the link was fitted for, or is not identified.
         ReleaseError: The folder holds no link, or was altered.
-        SpaceMismatchError: Its vectors have another dimension.
+        SpaceMismatchError: The model's vectors have another dimension.
 
     >>> linked = LinkedModel(embed, "runs/link/adapter", model="new")  # doctest: +SKIP
     >>> linked.queries(["a warm hat"]).shape  # doctest: +SKIP
@@ -136,11 +136,11 @@ class LinkedModel:
         return self.mapped(self._embed(list(texts), side), len(texts), side)
 
     def mapped(self, vectors: Any, count: int, side: InputRole) -> NDArray[np.float32]:
-        """Bring vectors of the new model (``count``, D), each of any length, to where they are searched, unit rows.
+        """Map vectors of the new model (``count``, D), each of any length, to unit vectors of the searched space.
 
         Raises:
-            DataError: They are not so many finite vectors with a direction.
-            SpaceMismatchError: They have another dimension.
+            DataError: The vectors are not ``count`` finite vectors with a direction.
+            SpaceMismatchError: The vectors have another dimension.
         """
         points = EmbeddingSet(
             ids=StringArray.of(str(row) for row in range(count)),

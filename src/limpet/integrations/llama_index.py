@@ -42,13 +42,13 @@ class LinkedEmbedding(BaseEmbedding):  # type: ignore[misc]  # of no known type 
     Args:
         embedding: The new model: LlamaIndex's embedding of any kind, or an encoder of limpet.
         link: Folder of an adapter or head that `limpet adapt` saved.
-        model: What people call the new model; see `LinkedModel`.
-        **options: Of LlamaIndex's own, such as ``embed_batch_size``.
+        model: Name of the new model; see `LinkedModel`.
+        **options: LlamaIndex's own options, such as ``embed_batch_size``.
 
     Raises:
-        ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
+        ConfigError: The model is not the one that the link was fitted for, or is not identified.
         ReleaseError: The folder holds no link, or was altered.
-        SpaceMismatchError: Its vectors have another dimension.
+        SpaceMismatchError: The model's vectors have another dimension.
 
     >>> from llama_index.core import Document, VectorStoreIndex
     >>> linked = LinkedEmbedding(new_model, "runs/link/adapter", model="new")  # doctest: +SKIP

@@ -41,23 +41,23 @@ class Answer:
 
 
 class LinkedClient:
-    """A client as of the package ``openai``, whose vectors are brought to where the old model's are searched.
+    """A client like that of the package ``openai``, whose vectors are mapped to the space of the stored vectors.
 
-    ``client.embeddings.create(input=…, model=…)`` answers as the client itself does, with other vectors: unit ones of
-    the old model's space. Everything else is not there, so that no vector slips past the link.
+    ``client.embeddings.create(input=…, model=…)`` answers as the client itself does, but with unit vectors of the old
+    model's space. No other attribute exists, so no vector bypasses the link.
 
     Args:
         client: The new model: anything with ``embeddings.create(input=…, model=…)``; or an encoder of limpet.
         link: Folder of an adapter or head that `limpet adapt` saved.
-        name: What the server calls the new model; the encoder's own name when left out.
-        side: Whether its texts are queries or documents, which OpenAI's interface does not say.
-        prefix: Put before every text, where a client's model wants one on this side.
-        model: What people call the new model; see `LinkedModel`.
+        name: Name of the new model on the server; the encoder's own name when left out.
+        side: Whether the texts are queries or documents, which OpenAI's interface does not say.
+        prefix: Prefix for every text, if a client's model needs one on this side.
+        model: Name of the new model; see `LinkedModel`.
 
     Raises:
-        ConfigError: It is not the model that the link was fitted for, or nobody says what it is.
+        ConfigError: The model is not the one that the link was fitted for, or is not identified.
         ReleaseError: The folder holds no link, or was altered.
-        SpaceMismatchError: Its vectors have another dimension.
+        SpaceMismatchError: The model's vectors have another dimension.
 
     >>> from openai import OpenAI
     >>> client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")

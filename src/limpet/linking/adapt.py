@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 HEAD = "head "  # before the name of its method
 FEW_HELD_OUT, SPLITS = 400, 5
-"""With fewer held-out items a comparison that leaves open whether anything helps goes on over so many splits in all."""
+"""With fewer than `FEW_HELD_OUT` held-out items, an inconclusive comparison is repeated over `SPLITS` splits in all."""
 UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label covers
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
@@ -366,7 +366,7 @@ def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:
 def _unseen_share(
     old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str], seed: int
 ) -> tuple[float, tuple[str, ...]]:
-    """Return which share of the classes to keep from fitting where nobody said it, and a sentence on why."""
+    """Return the default share of the classes to exclude from fitting, and a sentence on why."""
     known, rest = apart(*paired(old, new), unlabelled)[1:]
     if rest is None:
         return UNSEEN_SHARE, ()
@@ -455,23 +455,23 @@ def save_link(
     """Fit a candidate on all pairs and save it: an adapter below ``adapter``, a head below ``head``.
 
     Args:
-        name: Of the candidate, as in the comparison.
-        old: Embeddings of the old model, all of them.
-        new: Embeddings of the new model, all of them.
-        choice: What was compared.
-        folder: Where to.
-        unlabelled: Names of classes that mean that nobody knows the class.
-        frozen_model: For the record of a head, how the new model is opened again.
+        name: Name of the candidate, as in the comparison.
+        old: All embeddings of the old model.
+        new: All embeddings of the new model.
+        choice: The compared candidates.
+        folder: Output folder.
+        unlabelled: Class names that mean "no label".
+        frozen_model: How to reopen the new model, for the record of a head.
         data_name: Name of the data, for the record of a head.
-        seed: Of a head's training.
-        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of it.
+        seed: Random seed for the training of a head.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of a head.
 
     Returns:
-        The folder of what was saved.
+        The folder of the saved adapter or head.
 
     Raises:
         ConfigError: No candidate has this name.
-        ReleaseError: The folder holds something else, or could not be written.
+        ReleaseError: The folder holds something else, or cannot be written.
     """
     old, new, rest = apart(*paired(old, new), unlabelled)  # as what was measured was fitted
     if name in choice.directed():
@@ -568,7 +568,7 @@ def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedSc
 
 
 def _relevant(rows: NDArray[np.int64], held_out: HeldOut) -> NDArray[np.bool_] | None:
-    """Return which items answer some of those that ask (Q, N); None where nobody knows."""
+    """Return which items are relevant to the queries in these rows (Q, N); None if unknown."""
     if held_out.judged is None:
         labels = held_out.old.labels
         return None if labels is None else labels[rows][:, None] == labels

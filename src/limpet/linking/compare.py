@@ -63,7 +63,7 @@ def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, Effec
 
 
 class Unseen(Part):
-    """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
+    """Means over queries of classes excluded from fitting, which search all held-out items, and their gain."""
 
     self_old: Share
     cross: Share
@@ -151,14 +151,14 @@ class Comparison:
 
     Args:
         metric: Name of the metric; "overlap@10" is agreement with re-embedding, not correctness.
-        fitted_on: How many pairs every candidate was fitted on.
-        held_out: How many items the queries search among; each of them is a query, unless queries were judged.
-        unseen_classes: How many of their classes nobody learnt from.
-        judged: How many queries asked whose answers people judged; None where items did.
-        splits: How many times the pairs were split, each time into as many to fit on and held out.
-        self_old: The old model's queries on its gallery.
-        self_new: The new model's queries on its gallery, embedded anew.
-        head_lead: Cross of the best head minus that of the best adapter; None unless there are both.
+        fitted_on: Number of pairs that every candidate was fitted on.
+        held_out: Number of items that the queries search; each of them is a query, unless queries were judged.
+        unseen_classes: Number of their classes that were excluded from fitting.
+        judged: Number of queries with human judgements; None if the held-out items are the queries.
+        splits: Number of random splits of the pairs; all have the same sizes.
+        self_old: Score of the old model's queries on its gallery.
+        self_new: Score of the new model's queries on the re-embedded gallery.
+        head_lead: Cross score of the best head minus that of the best adapter; None unless both exist.
     """
 
     metric: str
@@ -177,7 +177,7 @@ class Comparison:
 
     @property
     def provisional(self) -> bool:
-        """Whether all of it is agreement with re-embedding, so that nobody knows yet what is right."""
+        """Whether all scores are agreement with re-embedding, so that correctness is unknown."""
         return self.metric == AGREEMENT
 
     @property
@@ -201,11 +201,11 @@ class Comparison:
 
 
 class CandidateProgress(TypedDict):
-    """What is told of a candidate that is done.
+    """Progress report on a finished candidate.
 
     Args:
         kind: "adapter" or "head".
-        failed: Why it failed; None where it did not.
+        failed: Why the candidate failed; None if it did not.
     """
 
     name: str
@@ -255,11 +255,12 @@ class Candidate:
     """A way to link two models.
 
     Args:
-        name: Its name, such as "ridge" or "head ndpp".
-        kind: "adapter" for what needs no labels, "head" for what is trained with them.
-        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order, and
-            on those of further items whose class nobody knows.
-        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
+        name: Candidate name, such as "ridge" or "head ndpp".
+        kind: "adapter" if it needs no labels, "head" if it is trained with labels.
+        fit: Fits the candidate on the embeddings of the same items by the old and the new model, paired by id, in any
+            order, and on those of further items without labels.
+        direction: Direction of an adapter; "old_to_new" for a head whose old gallery goes through an adapter, None for
+            other heads.
     """
 
     name: str
@@ -339,7 +340,7 @@ def measure(
 
 
 def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
-    """Return what is guarded: by default nothing where nobody knows what is right."""
+    """Return the names of the guards; by default none if relevance is unknown."""
     if guards is None:
         return GUARDS if judged else ()
     for name in guards:
@@ -516,10 +517,10 @@ def _measured(one: _Fitted, means: Mapping[Column, Effect], guarding: _Guarding)
 
 @dataclass(frozen=True, eq=False)
 class _Guarding:
-    """Finds what candidates are clearly worse at than the old model.
+    """Finds the guards on which candidates are clearly worse than the old model.
 
     Args:
-        unseen: Which queries are of classes that nobody learnt from (Q,).
+        unseen: Which queries are of classes excluded from fitting (Q,).
     """
 
     metric: str

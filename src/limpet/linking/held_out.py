@@ -1,4 +1,4 @@
-"""Pairs of embeddings set apart: some to fit on, others to measure with, and classes that nobody may learn from."""
+"""Hold-out split of embedding pairs: pairs to fit on, pairs to measure with, and classes excluded from fitting."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ class HeldOut:
     """The same items under two models, split; both sides of a split have one row order, and the same labels or none.
 
     Args:
-        fit_old: What the old model makes of the items to fit on.
-        fit_new: What the new model makes of them.
-        old: What the old model makes of the held-out items.
-        new: What the new model makes of them.
-        unseen: Which of those that ask are of a class without any item to fit on by design, bool (queries,).
-        pairs: How many pairs there were before the split, with those that neither side uses.
-        classes: How many classes these have; None without labels.
-        unlabelled: Further items to fit on, whose class nobody may know, by the old and the new model, if there are.
-        judged: Queries whose answers among `old` and `new` people judged; then these ask, and the items do not.
+        fit_old: Embeddings of the items to fit on, by the old model.
+        fit_new: Embeddings of the same items by the new model.
+        old: Embeddings of the held-out items by the old model.
+        new: Embeddings of the held-out items by the new model.
+        unseen: Which queries are of a class that is excluded from fitting by design, bool (queries,).
+        pairs: Number of pairs before the split, with those that neither side uses.
+        classes: Number of their classes; None without labels.
+        unlabelled: Further items to fit on without labels, by the old and the new model; None if there are none.
+        judged: Queries with human judgements of `old` and `new` items; they then replace the items as queries.
     """
 
     fit_old: EmbeddingSet
@@ -122,7 +122,7 @@ class HeldOut:
 
     @property
     def unseen_classes(self) -> int:
-        """How many classes nobody may learn from."""
+        """Number of classes that are excluded from fitting."""
         if self.judged is not None or self.old.labels is None:
             return 0
         return len(np.unique(self.old.labels[self.unseen]))
@@ -147,31 +147,31 @@ def hold_out(
     unseen_pairs: bool = False,
     seed: Seed = 0,
 ) -> HeldOut:
-    """Set pairs apart that no candidate may be fitted on.
+    """Hold out pairs that no candidate may be fitted on.
 
-    With labels, a share of the items of every class is held out, and of a share of the classes all other items are left
-    out, too, so that nobody learns from them; without labels, a share of all items. The split depends on ids and seed
-    alone, not on the order of the rows.
+    With labels, a share of the items of every class is held out. For a share of the classes, all other items are also
+    excluded from fitting: no candidate learns from these classes. Without labels, a share of all items is held out. The
+    split depends on ids and seed alone, not on the order of the rows.
 
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the new model; labels may come with either set.
         share: Share of the items of every class to hold out, or of all items, in (0, 1).
-        unseen_share: Share of the classes, of those with two items or more, that nobody may learn from, in [0, 1): as
-            many as labels will not cover. Unless it is 0, at least one if there are four such classes, and none if
-            there are fewer. They have their natural share of the held-out items.
-        most: Most held-out items. What is above is drawn off evenly over the classes, keeping two items of each or
-            none, and goes back to the items to fit on, unless its class is unseen: then nobody uses it.
-        unlabelled: Names of classes that mean that nobody knows the class, such as "" or "unknown": their items are
-            fitted on as pairs without a label, and are not held out.
-        unseen_pairs: Whether the other items of unseen classes may be fitted on, as pairs without a label, as of items
-            that both models have embedded and nobody has labelled; otherwise nobody uses them.
-        seed: Seed of the draws.
+        unseen_share: Share of the classes with two items or more that is excluded from fitting, in [0, 1): the share
+            that labels will not cover. Unless it is 0, at least one class is excluded if there are four such classes,
+            and none if there are fewer. Excluded classes have their natural share of the held-out items.
+        most: Maximum number of held-out items. The surplus is drawn evenly over the classes, which keep two items or
+            none, and returns to the items to fit on, except that of unseen classes, which is not used.
+        unlabelled: Class names that mean "no label", such as "" or "unknown". Candidates are fitted on their items as
+            pairs without a label; these items are not held out.
+        unseen_pairs: Whether to fit on the other items of unseen classes as pairs without a label, like items that both
+            models have embedded and that have no label; otherwise they are not used.
+        seed: Random seed.
 
     Raises:
         ConfigError: An option is out of range.
         EmptyOverlapError: No id occurs in both sets.
-        DataError: The sets' labels contradict each other, or there are too few pairs to measure anything.
+        DataError: The labels of the sets contradict each other, or there are too few pairs to measure anything.
     """
     old, new, rest = apart(*paired(old, new), unlabelled)
     pairs = len(old) + (0 if rest is None else len(rest[0]))
@@ -210,15 +210,15 @@ def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: S
 def apart(
     old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str]
 ) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
-    """Return the pairs that have a class, and those whose class is called as one that nobody knows.
+    """Divide pairs into those with a label, and those whose class name means "no label".
 
     Args:
         old: Embeddings of the old model.
         new: The same items by the new model, in the same order and with the same labels.
-        unlabelled: Names of classes that mean that nobody knows the class.
+        unlabelled: Class names that mean "no label".
 
     Raises:
-        DataError: No item has one of these names, or all have.
+        DataError: No item has one of these class names, or all items have.
     """
     if not unlabelled:
         return old, new, None
@@ -328,7 +328,7 @@ def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most
 
 
 def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> _Rows:
-    """Draw classes (C,) that nobody may learn from, among those in which an item can find another one."""
+    """Draw classes (C,) to exclude from fitting, among those with at least two items."""
     able = np.flatnonzero(counts >= 2)
     if share == 0 or len(able) < _FEWEST_CLASSES:
         return np.empty(0, np.int64)
@@ -336,7 +336,7 @@ def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.rando
 
 
 def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> _Rows:
-    """Choose places of at most so many items (N,): the same share of every class, but two of it or none."""
+    """Choose positions of at most `most` items (N,): the same share of every class, but at least two of it or none."""
     if len(group) <= most:
         return np.arange(len(group))
     counts = np.bincount(group)

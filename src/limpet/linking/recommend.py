@@ -36,18 +36,18 @@ class Recommendation(Part):
 
 
 def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> Recommendation:
-    """Decide what to do.
+    """Recommend the next step.
 
-    Where too many pairs are suspect, check them first. A candidate helps if the whole interval of cross − self_old,
-    corrected for the choice, is above 0; of each kind only the one of the highest cross is considered. A head is worth
-    its training if no adapter helps or the whole interval of its lead over the best adapter is above 0; but one that is
-    clearly worse at something that is guarded gives way to one that is not. Where nothing helps, re-embed if the whole
-    interval of self_new − self_old is above 0. Classes that nobody learnt from count by their share of the held-out
-    items.
+    If too many pairs are suspect, the recommendation is to check them first. A candidate helps if the whole interval of
+    cross − self_old, corrected for the choice, is above 0; only the candidate with the highest cross of each kind is
+    considered. A head is worth its training if no adapter helps or the whole interval of its lead over the best adapter
+    is above 0. A candidate that is clearly worse on a guard yields to one that is not. If no candidate helps,
+    the recommendation is to re-embed if the whole interval of self_new − self_old is above 0. Classes excluded from
+    fitting count by their share of the held-out items.
 
     Args:
-        comparison: What was measured.
-        suspects: Which share of the pairs does not belong together; None where that was not asked.
+        comparison: The measurements.
+        suspects: Share of the pairs that do not belong together; None if that was not measured.
     """
     words = Words(comparison)
     if suspects is not None and suspects.low >= NO_RELATION:

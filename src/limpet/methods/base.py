@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     """Items as the encoder takes them; images are uint8 (B, channels, height, width)."""
     labels: Tensor
     """Class of every item, int64 (B,), rows of the new class names."""
-    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which no code calls on a batch
     """Row of every item in the training set, int64 (B,)."""
     replayed: Tensor
     """Whether an item comes from a memory of earlier sessions, bool (B,)."""
@@ -229,23 +229,23 @@ Read = Literal["head", "old", "old_embeddings", "index", "replayed", "epoch", "p
 
 @dataclass(frozen=True)
 class Step:
-    """All that a method may know about one batch: with several processes, the batches of all, one after another.
+    """All that a method may know about one batch; with several processes, the batches of all of them in order.
 
-    Every process computes the whole loss, with the same draws; only the gradient of its own rows goes on from it.
+    Every process computes the whole loss, with the same draws; it propagates only the gradient of its own rows.
 
     Args:
         new: The view of the model in training; gradients flow through it.
         old: The predecessor's view of the same items, detached; None without a predecessor.
-        labels: Class of every item, int64 (B,); -1 where nobody knows it, which only methods that say `unlabelled` see.
+        labels: Class of every item, int64 (B,); -1 if unknown, which only methods with `unlabelled` see.
         old_labels: Row of the old classifier for every item, -1 where the old model never saw the class.
         index: Row of every item in the training set, int64 (B,).
         replayed: Whether an item comes from a memory of earlier sessions, bool (B,).
         head: The classifier in training.
         progress: Share of all steps done, 0 at the first step, below 1 at the last.
         epoch: Number of this epoch, from 0.
-        epochs: How many epochs there are.
-        generator: CPU generator, the only randomness a method may use; seeded anew by the place in the run, so that a
-            resumed run and all processes draw alike.
+        epochs: Number of epochs.
+        generator: CPU generator, the only randomness a method may use; seeded by the position in the run, so that a
+            resumed run and all processes draw the same values.
     """
 
     new: View
@@ -384,7 +384,7 @@ class CompatibilityMethod(nn.Module):
     """Whether it has a use for dimensions that the predecessor does not have: one of fewer dimensions then counts as
     padded with zeros without being asked for."""
     unlabelled: ClassVar[bool] = False
-    """Whether it learns from items whose class nobody knows, too: their label is -1."""
+    """Whether it also learns from items without a label; their label is -1."""
     slower_when_wide: ClassVar[bool] = False
     """Whether a head that it trains comes apart on wide vectors at the rate that suits narrow ones (`head_recipe`)."""
     stays: ClassVar[bool] = False
@@ -412,11 +412,11 @@ class CompatibilityMethod(nn.Module):
 
     @property
     def reads(self) -> frozenset[Read]:
-        """What it needs under its options, beside the new view, the labels and draws.
+        """What the method needs under its options, beside the new view, the labels and random draws.
 
-        Training gives all of it; who calls the method from a loop of their own is told by this what to pass.
+        Training provides all of it. If you call the method from your own loop, this property lists what to pass.
 
-        - "head": scores or weights of the classifier, or its loss where that is all there is.
+        - "head": scores or weights of the classifier, or its loss if nothing else is available.
         - "old": the predecessor's view of every batch, `Step.old` or `Step.predecessor`.
         - "old_embeddings": vectors and labels of `OldModel.embeddings`, those of the whole training set.
         - "index", "replayed", "progress": these values of a step; "epoch": `Step.epoch` and `Step.epochs`.

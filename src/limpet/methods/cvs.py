@@ -32,12 +32,12 @@ ELEMENTS = 2**25  # of one block of angles: 128 MiB in float32
 class CVS(CompatibilityMethod):
     r"""Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, arXiv:2205.13384).
 
-    Session after session a model learns on, and the gallery is never embedded again. The data coherence holds every
-    embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery; the model
-    coherence near the last model's embedding of the same item, and away from those of other classes. Exemplars chosen
-    by herding are shuffled among the session's own images. Both losses work on unit vectors. In the equations, k(i) is
-    the item of another class whose old embedding is nearest to item i's new one, e is a replayed embedding, which is
-    shorter than 1, and S are the items whose class has one.
+    A model continues to learn session after session, and the gallery is never re-embedded. The data coherence holds
+    every embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery. The
+    model coherence holds it near the last model's embedding of the same item, and away from those of other classes.
+    Exemplars chosen by herding are shuffled among the session's own images. Both losses work on unit vectors. In the
+    equations, k(i) is the item of another class whose old embedding is nearest to item i's new one, e is a replayed
+    embedding, which is shorter than 1, and S are the items whose class has one.
 
     The model coherence gains where models drift: in sessions that bring no class again. Where a tenth of a session or
     more is of earlier classes it adds nothing beside the data coherence
@@ -54,13 +54,13 @@ class CVS(CompatibilityMethod):
     Args:
         coherence: What holds embeddings near the last model's. "model": the paper's triplet. Or what the paper
             compares it with (Tables C.3 and C.4): "batch_hard", the farthest item of the class and the nearest of
-            another (batches then hold two items of a class, or as many as the recipe's items_per_class says);
+            another (batches then hold two items of a class, or the number in the recipe's items_per_class);
             "dark_knowledge", the old classifier's scores; "absolute", "relative" and "relative_frobenius", distances
             to and between the last model's embeddings; "angles" and "distances", relational distillation;
             "dark_rank", the order of neighbours; "none", nothing.
         model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
-        data_weight: Factor of the data coherence (β); with 0 the gallery is not looked at.
-        margin: Of the triplets "model" and "batch_hard".
+        data_weight: Factor of the data coherence (β); with 0 the gallery is not used.
+        margin: Margin of the triplets "model" and "batch_hard".
         squared: Square the distances of these triplets, as the paper prints them.
         temperature: Divides the scores of "dark_knowledge".
         aggregation: The mean that is a replayed embedding: "item_mean", over all its gallery embeddings;
@@ -259,7 +259,8 @@ class SessionSums:
         Args:
             embeddings: (N, D) of any length; made unit vectors here.
             labels: Class of every row, int64 (N,), below ``num_classes``.
-            num_classes: Classes known now, at least as many as before; earlier sessions get zero rows for new ones.
+            num_classes: Number of classes known now, not below that before; earlier sessions get zero rows for new
+                classes.
 
         Raises:
             ConfigError: There are fewer classes than before or than the labels need, or the dimension differs.

@@ -34,7 +34,7 @@ class FreeDimensions(CompatibilityMethod):
         prototype_weight: Share of a contrast of the block with the class means of the old embeddings, in place of the
             old classifier's influence, beside that distance; 0 for none.
         temperature: Divides the cosines of that contrast.
-        task_dim: Dimensions that the task reads, at most D; as many as the old model has when left out.
+        task_dim: Number of dimensions that the task reads, at most D; that of the old model when left out.
 
     Departures:
         This is not BT² itself. BT² also matches what the task reads with an independently trained new model, normalises

@@ -12,13 +12,13 @@ from limpet.support.ranges import NonNegative
 class Keep(CompatibilityMethod):
     r"""The task on items with a class; on the others, all similarities of a batch as the model before had them.
 
-    What a label says changes the space around it, and nothing holds what has no label in its place: classes that the
-    labels do not cover are found worse than before. They are told to stay, which takes no labels: for points z of the
-    items of a batch without a class, and z' of the model before, the term is the mean of (z_i·z_j − z'_i·z'_j)².
-    Items with a class are free. Without any item of unknown class, training is that of `independent`.
+    Labels change the space around labelled items, and nothing holds unlabelled items in place: retrieval gets worse for
+    classes that the labels do not cover. This method holds them in place without labels. For points z of the items of a
+    batch without a class, and points z' of the previous model, the term is the mean of (z_i·z_j − z'_i·z'_j)². Items
+    with a class are free. Without any item of unknown class, training is that of `independent`.
 
-    As a head it stays in the space of the frozen model below it; an adapter, fitted on all pairs, then takes the stored
-    vectors of an older model there ("two-step"). `benchmarks/partial_labels.py` measures it.
+    As a head, the model stays in the space of the frozen model below it. An adapter, fitted on all pairs, then maps the
+    stored vectors of an older model to that space ("two-step"). `benchmarks/partial_labels.py` measures it.
 
     Loss:
         L = L_\text{task} + \frac{\lambda}{|U|^2} \sum_{i, j \in U} (z_i \cdot z_j - v_i \cdot v_j)^2

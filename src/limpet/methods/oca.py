@@ -14,9 +14,9 @@ from limpet.support.ranges import NonNegative, Positive
 class OCA(CompatibilityMethod):
     r"""Orthogonal compatible aligned representations (Ricci et al., ECCV workshops 2024, arXiv:2408.08793).
 
-    The new model has more dimensions than the old one. The first of them, as many as the old model has, are aligned
-    with the prototypes of the old model; the classifier learns the task from all of them. Old galleries count as padded
-    with zeros, so that only the first dimensions of a query meet them, and by their direction alone.
+    The new model has D dimensions, the old one d < D. The first d dimensions are aligned with the prototypes of the old
+    model; the classifier learns the task from all of them. Old galleries count as padded with zeros, so only the first
+    d dimensions of a query are compared with them, by direction alone.
 
     Loss:
         L = L_\text{task} + \lambda C

@@ -17,7 +17,7 @@ OnLong = Literal["warn", "fail", "chunk-mean"]
 """What to do with a text that is longer than the model reads: cut it and say so, refuse it, or embed windows of it."""
 
 SHORT_BYTES = 512
-"""Texts of an unknown tokenizer with at most so many bytes are taken to be read whole."""
+"""Number of bytes up to which a model with an unknown tokenizer is assumed to read a text whole."""
 _BYTES_PER_TOKEN = 4  # a normaliser may write a character of some bytes with as many times more
 
 

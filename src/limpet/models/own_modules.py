@@ -267,10 +267,10 @@ def _described(result: Any) -> str:
 
 
 def default_output(result: Any) -> str:
-    """Return which output is taken where nobody says it.
+    """Return the name of the default output.
 
     Raises:
-        DataError: None of what the module returns is one vector per image beyond doubt.
+        DataError: No output of the module is clearly one vector per image.
     """
     if isinstance(result, Tensor):
         return "tensor"

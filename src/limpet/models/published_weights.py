@@ -43,9 +43,9 @@ def as_float32() -> dict[str, torch.dtype]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep the library's own progress bars, and its lists of weights that it passes over, from the terminal meanwhile.
+    """Hide the library's own progress bars and its lists of ignored weights in the ``with`` block.
 
-    What is missing is refused by whoever opens the model.
+    The code that opens the model refuses missing weights.
     """
     from transformers.utils import logging
 

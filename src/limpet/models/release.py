@@ -149,7 +149,7 @@ class Release(OnHub):
         """Write a release to a folder, with a card that the hub reads, and return its path.
 
         Raises:
-            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+            ReleaseError: The folder holds another release, or cannot be written; its contents are unchanged.
         """
         return save_release(self, folder)
 
@@ -218,11 +218,11 @@ def make_release(
 
 
 def release_of(encoder: EmbeddingNetwork, space: Space | None = None) -> Release:
-    """Return an encoder that nobody trained here as a release.
+    """Return an encoder that was not trained with limpet as a release.
 
     Args:
-        encoder: Around a module of one's own.
-        space: What its vectors are points of; the hypersphere of its dimension when left out.
+        encoder: Encoder around your own module.
+        space: Space of its vectors; the hypersphere of its dimension when left out.
 
     Raises:
         SpaceMismatchError: The space has another dimension.
@@ -251,12 +251,12 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
     """Write a release to a folder. All files are durable beside their places before the first one takes its place.
 
     Args:
-        release: What to save.
-        folder: Where; other files in it are left alone.
+        release: Release to save.
+        folder: Output folder; other files in it are left alone.
         card: Text of ``README.md``; a short one is written when left out.
 
     Raises:
-        ReleaseError: The folder holds another release, or something could not be written; what was there is intact.
+        ReleaseError: The folder holds another release, or a file cannot be written; its contents are unchanged.
     """
     folder = Path(folder)
     _refuse_another(folder, release)

@@ -28,11 +28,12 @@ class SentenceModel:
     """A network with its pooling, as ``modules.json`` of its folder lists them, in float32.
 
     Args:
-        max_length: Tokens that count of every text, with the special ones; the model's own when left out.
-        truncate_dim: Keep so many of the first values of every vector; the model's own when left out.
+        max_length: Maximum number of tokens per text, with special tokens; longer texts are truncated. The model's own
+            when left out.
+        truncate_dim: Truncate embeddings to this many dimensions; the model's own when left out.
 
     Raises:
-        ConfigError: The library or the files are missing, a part is code of its own, or a setting is out of range.
+        ConfigError: The library or the files are missing, a module needs custom code, or a setting is out of range.
     """
 
     def __init__(

@@ -50,9 +50,9 @@ class EmbeddingSpec(BaseModel, ABC):
     TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
     """What is left out at its default, so that models without it keep the fingerprints of all versions."""
     LAYERS_RATE: ClassVar[float] = 1.0
-    """At which multiple of the base rate layers that come with weights are trained where nobody says it."""
+    """Default learning rate of layers with pretrained weights, as a multiple of the base rate."""
     LORA_RATE: ClassVar[float] = 1.0
-    """The same of low-rank additions to them."""
+    """Default learning rate of low-rank additions to these layers, as a multiple of the base rate."""
 
     dim: PositiveInt = 128
     projection: Literal["linear", "linear-bn", "mlp", "residual", "none"] = "linear"

@@ -72,11 +72,11 @@ class StaticWords:
     """A static model: the mean of the vectors of a text's tokens.
 
     Args:
-        max_length: Tokens that count of every text; the model's own when left out.
-        truncate_dim: Keep so many of the first values of every vector; all when left out.
+        max_length: Maximum number of tokens per text; longer texts are truncated. The model's own when left out.
+        truncate_dim: Truncate embeddings to this many dimensions; all when left out.
 
     Raises:
-        ConfigError: The library or something in the files is missing, or a setting is out of range.
+        ConfigError: The library or a part of the files is missing, or a setting is out of range.
     """
 
     def __init__(self, files: StaticFiles, max_length: int | None, truncate_dim: int | None) -> None:

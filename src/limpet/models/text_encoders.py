@@ -80,13 +80,13 @@ class TextService(Protocol):
         ...
 
     def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
-        """Say whether a model can have a fingerprint, as far as that can be told without asking its server.
+        """Return whether a model can have a fingerprint, as far as is known without a request to its server.
 
         Args:
-            place: What stands after the colon.
-            fingerprint: That the model is expected to have.
+            place: The text after the colon of the model's name.
+            fingerprint: The expected fingerprint.
             dim: Dimension of its vectors.
-            truncate_dim: Keep so many of the first values of every vector.
+            truncate_dim: Truncate embeddings to this many dimensions.
         """
         ...
 
@@ -102,11 +102,11 @@ class TextService(Protocol):
         """Open a model.
 
         Args:
-            place: What stands after the colon.
-            max_length: Tokens that count of every text.
-            truncate_dim: Keep so many of the first values of every vector.
-            settings: How it is asked.
-            known: Fingerprints that the model may have already.
+            place: The text after the colon of the model's name.
+            max_length: Maximum number of tokens per text; longer texts are truncated.
+            truncate_dim: Truncate embeddings to this many dimensions.
+            settings: Request settings.
+            known: Fingerprints that the model may already have.
         """
         ...
 
@@ -314,27 +314,27 @@ def open_text_encoder(
     api: ApiSettings | None = None,
     known: Iterable[str] = (),
 ) -> TextEncoder:
-    """Open a frozen model of text; nothing of it is executed or unpickled.
+    """Open a frozen text model; none of its files is executed or unpickled.
 
     Args:
         model: st:FOLDER or the folder alone (a sentence-transformers model; or static word embeddings as wordllama and
             model2vec lay them out), st:OWNER/NAME on the hub, package:NAME for an installed Python package that carries
             its weights, or ``openai:MODEL@BASE_URL`` for a model behind an OpenAI-compatible API; see `TEXT_SERVICES`.
         query_prefix: Text before every query; the model's own when left out, "" for none.
-        document_prefix: Text before every document, likewise.
-        max_length: Tokens that count of every text; the model's own when left out.
-        truncate_dim: Keep so many of the first values of every vector, for models that were trained for it.
-        on_long: What becomes of a text with more tokens than the model reads: "warn" cuts it and counts it, "fail"
+        document_prefix: Text before every document; the model's own when left out, "" for none.
+        max_length: Maximum number of tokens per text; the model's own when left out.
+        truncate_dim: Truncate embeddings to this many dimensions (Matryoshka models).
+        on_long: How to treat a text with more tokens than the model reads: "warn" truncates and counts it, "fail"
             refuses it, "chunk-mean" embeds the mean of its windows, which is another model with another fingerprint.
             "warn" when left out.
-        device: Where to compute; static word embeddings always do so on the CPU.
-        api: How a model behind an API is asked.
-        known: Fingerprints that a model behind an API may have already, such as those of a gallery. Its answers vary a
+        device: Device to compute on; static word embeddings always use the CPU.
+        api: Request settings for a model behind an API.
+        known: Fingerprints that a model behind an API may already have, such as those of a gallery. Its answers vary a
             little, so it gets the one that they agree with.
 
     Raises:
-        ConfigError: There is no such model, it cannot be used, or a setting is out of range.
-        ApiError: The server of a model refuses, cannot be reached, or does not answer as it should.
+        ConfigError: The model does not exist or cannot be used, or a setting is out of range.
+        ApiError: The server of a model refuses, cannot be reached, or answers wrongly.
     """
     named = ModelName.of(model, bare="st")
     if is_service(named):

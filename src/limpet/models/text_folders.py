@@ -272,7 +272,7 @@ def refuse_parts_of_weights(folder: Path) -> None:
             with safe_open(regular(file), framework="numpy") as arrays:
                 kinds = {arrays.get_slice(name).get_dtype() for name in arrays.keys()}  # noqa: SIM118 - not a mapping
         except (OSError, SafetensorError):
-            continue  # whoever reads it says what is wrong
+            continue  # the code that reads the file reports the error
         if kinds & set(_QUANTISED):
             raise _quantised(folder, f"'{file.name}' has arrays of {', '.join(sorted(kinds & set(_QUANTISED)))}")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from limpet.evaluation.chain import ChainResults
     from limpet.evaluation.compatibility import Baseline, Variant
 
-_SHOWN = 6  # violations that are told one by one
+_SHOWN = 6  # maximum number of violations that are listed
 
 
 def chain_headline(results: ChainResults) -> str:
@@ -288,7 +288,7 @@ def _charts(results: ChainResults) -> dict[str, Any]:
 
 
 def _width(models: int, most: float) -> float:
-    """Return how wide a map of so many rows is: few cells are not blown up."""
+    """Return the width of a map of `models` rows, so that few cells are not enlarged."""
     return min(most, 80.0 + 110.0 * models)
 
 

@@ -123,7 +123,7 @@ def changes_of(found: FirstHitChanges, judged: float) -> dict[str, float]:
 
 
 def stage(share: float) -> str:
-    """Name the moment at which so much is re-embedded.
+    """Name the moment at which this share of the gallery is re-embedded.
 
     >>> stage(0.0), stage(0.5), stage(1.0)
     ('after the swap', 'half way', 'at the end')

@@ -190,7 +190,7 @@ _SEARCHES = {
     "self_new": "new queries and gallery",
     "self_independent": "independent queries and gallery",
 }
-_TOLD = 0.01  # share of queries or vectors from which on ties are told
+_TOLD = 0.01  # smallest share of queries or vectors for which ties are reported
 _NAMED = 6  # searches or models that are named one by one
 
 

@@ -193,5 +193,5 @@ def _claimed(path: Path, who: str) -> Iterator[None]:
     try:
         yield
     finally:
-        place.unlink(missing_ok=True)  # before the release: whoever waits for this file makes another one
+        place.unlink(missing_ok=True)  # before the release: a process that waits for this file then makes another one
         lock.release()

@@ -1,4 +1,4 @@
-"""Packages that only a part of limpet needs, the extra that brings each, and how one that is missing is told."""
+"""Optional packages, the extra that installs each, and the error for a missing one."""
 
 from __future__ import annotations
 

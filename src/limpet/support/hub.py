@@ -49,13 +49,13 @@ def on_the_hub(name: str | None) -> str | None:
 
 
 class HubPlace(TypedDict, total=False):
-    """Where on the hub a model is, and how it is fetched.
+    """Location of a model on the hub, and download options.
 
     Args:
-        revision: Branch, tag or commit there.
-        token: For models that are not public; the one that `hf auth login` keeps when left out.
-        cache_dir: Where copies are kept; the cache of the hub when left out.
-        local_files_only: Ask nobody: take the copy in the cache.
+        revision: Branch, tag or commit.
+        token: Access token for models that are not public; that of `hf auth login` when left out.
+        cache_dir: Cache folder; the cache of the hub when left out.
+        local_files_only: Use the copy in the cache without any request.
     """
 
     revision: str | None
@@ -96,10 +96,10 @@ class OnHub(ABC):
 
     @abstractmethod
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write it to a folder, with a card that the hub reads, and return its path.
+        """Write the object to a folder, with a card that the hub reads, and return its path.
 
         Raises:
-            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+            ReleaseError: The folder holds another one, or cannot be written; its contents are unchanged.
         """
 
     def push_to_hub(
@@ -112,19 +112,19 @@ class OnHub(ABC):
         endpoint: str | None = None,
         message: str = "Upload with limpet",
     ) -> str:
-        """Save it, push it to Hugging Face's hub, whose repository is made if there is none, and return the address.
+        """Save the object, push it to the Hugging Face Hub and return the address; a missing repository is created.
 
         Args:
-            name: ``owner/name``.
-            private: Whether only its owner sees a repository that is made now; the owner's setting when left out.
-            token: Of whoever may write there; the one that `hf auth login` keeps when left out.
+            name: Repository, as ``owner/name``.
+            private: Whether a new repository is visible to its owner only; the owner's setting when left out.
+            token: Access token with write permission; that of `hf auth login` when left out.
             revision: Branch to write to.
             endpoint: Address of another hub.
-            message: Of the commit.
+            message: Commit message.
 
         Raises:
             MissingExtraError: huggingface_hub is not installed.
-            ReleaseError: The hub refuses, or cannot be reached; what is here is intact.
+            ReleaseError: The hub refuses, or cannot be reached; local files are unchanged.
         """
         with needing("Pushing to the hub"):
             from huggingface_hub import HfApi

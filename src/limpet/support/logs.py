@@ -1,7 +1,7 @@
-"""What the library tells while it works: loggers below ``logging.getLogger("limpet")``, silent unless asked.
+"""Logging of the library: loggers below ``logging.getLogger("limpet")``, silent by default.
 
-Epochs, upgrades of galleries, rankings and fits are told at INFO, single batches and rows at DEBUG. Nothing is printed
-outside of the command line::
+Epochs, upgrades of galleries, rankings and fits are logged at INFO, single batches and rows at DEBUG. Only the command
+line prints::
 
     logging.basicConfig()
     logging.getLogger("limpet").setLevel(logging.INFO)

@@ -1,8 +1,8 @@
-"""What is computed of vectors, as a list of plain steps that serving code without limpet can compute, too.
+"""Vector computations as a list of plain steps that serving code can also run without limpet.
 
-An adapter, a head over a frozen model and a space say what they do as steps; `limpet.export` writes these in the
-formats of others. A step is data alone: what it computes is told by its docstring, once, and computed by every format.
-Rows x are (N, S); steps follow each other.
+An adapter, a head over a frozen model and a space describe their computation as steps; `limpet.export` writes these in
+other formats. A step is data alone: its docstring defines the computation once, and every format implements it. Rows x
+are (N, S); steps run in order.
 """
 
 from __future__ import annotations

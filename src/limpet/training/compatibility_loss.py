@@ -98,7 +98,7 @@ WANTED: dict[Read, tuple[str, str]] = {
 }
 """What every need is in words, and how it is met."""
 
-UNKNOWN_STEPS = 2**20  # of an epoch whose length nobody told; only seeds are counted by it
+UNKNOWN_STEPS = 2**20  # assumed steps of an epoch of unknown length; only seeds depend on it
 
 
 class HandStep(Step):

@@ -89,33 +89,35 @@ def train_head(
 ) -> CompatibleHead:
     """Train a head on the cached embeddings of two frozen models, with labels, and save it as a release.
 
-    It is any method's ordinary training: the same loop, losses and releases. The old model has no classifier here;
-    that of its class means stands in (cosines to the mean point of every class, over the temperature 0.05).
+    Training is the ordinary training of any method: the same loop, losses and releases. The old model has no classifier
+    here; a classifier of its class means replaces it (cosines to the mean point of every class, over the temperature
+    0.05).
 
-    With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave; an
-    adapter then takes the old gallery there, and is saved beside the head: the one that the method learnt, or else
-    `local`, fitted on all pairs but those that are probably wrong (`without_doubtful`).
+    With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave. An
+    adapter then maps the old gallery to that space, and is saved beside the head: the one that the method learnt, or
+    else `local`, fitted on all pairs but those that are probably wrong (`without_doubtful`).
 
     Args:
         old: Embeddings of the old model, on the hypersphere.
         new: Embeddings of the same items by the new model, on the hypersphere; paired by id.
-        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count. Where it leaves
-            them open, the classifier is "normalised", and a method that does not know the hypersphere gets the old
+        experiment: Training settings. Of its model, only ``projection`` ("linear" or "mlp") and ζ count. If it does not
+            set them, the classifier is "normalised", and a method that does not support the hypersphere gets the old
             embeddings lifted at ζ = 1.
-        folder: Where the release goes; a finished one of the same settings and data is loaded instead.
-        start: A linear head of a compatible method starts from the "ridge" map of new to old embeddings of the same
-            items, which needs no labels: it then keeps more of what the labels do not tell. All others start "random".
-        unlabelled: Embeddings of further items, whose class nobody knows, by the old and the new model; methods that do
-            not learn from such are not shown them.
-        frozen_model: For the record, how the new model is opened again.
+        folder: Folder of the release; a finished release of the same settings and data is loaded instead.
+        start: Initial weights. "ridge" starts a linear head of a compatible method from the ridge map of new to old
+            embeddings of the same items, which needs no labels: the head then keeps more of what the labels do not
+            cover. All other heads start "random".
+        unlabelled: Embeddings of further items without labels, by the old and the new model; ignored by methods that do
+            not learn from such items.
+        frozen_model: How to reopen the new model, for the record.
         data_name: Name of the data, for the record.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
 
     Raises:
-        DataError: Neither side has labels, or both have and they disagree; or there are fewer than two classes.
+        DataError: Neither side has labels, or the labels of both disagree; or there are fewer than two classes.
         SpaceMismatchError: A set is not on the hypersphere.
         EmptyOverlapError: No id occurs in both.
-        ConfigError: Settings are wrong, or ask for random changes, which vectors do not go through.
+        ConfigError: Settings are wrong, or include augmentation, which does not apply to vectors.
     """
     refuse(
         experiment.recipe.augmentation != Augmentation(),

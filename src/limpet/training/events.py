@@ -49,11 +49,11 @@ class EventLog:
 
     Args:
         folder: Where the file is written.
-        loggers: Open what else is told the numbers; see `limpet.training.loggers`.
-        then: Told every event as well, such as a progress bar.
+        loggers: Openers of further loggers of the numbers; see `limpet.training.loggers`.
+        then: Called with every event as well, such as a progress bar.
 
     Raises:
-        ConfigError: The folder cannot be written, or what a logger needs is not installed.
+        ConfigError: The folder cannot be written, or a package that a logger needs is not installed.
     """
 
     def __init__(

@@ -98,12 +98,12 @@ _MACHINE = ("accelerator", "workers", "data_on_device")
 
 @settings("what is trained")
 class Trainable:
-    """Which parts of a backbone learn; all when nothing is said. The projection always does.
+    """Trainable parts of a backbone; all by default. The projection is always trained.
 
     Args:
-        last: The last so many of its blocks, with what comes after them; 0 for none.
-        lora: Low-rank additions of this rank to its layers alone (LoRA), which a release holds within its weights; with
-            the extra ``peft``.
+        last: Train this many of its last blocks, with all layers after them; 0 for none.
+        lora: Train only low-rank additions of this rank to its layers (LoRA), which a release merges into its weights;
+            requires the extra ``peft``.
     """
 
     last: Count | None = None
@@ -131,21 +131,21 @@ class Recipe:
         backbone_rate: Rate of the part that may come with weights, as a multiple of the base rate: what was trained
             before is changed more carefully than the fresh projection and classifier. When left out, 1 of images; of a
             text model 0.05, and 0.5 where low-rank additions are trained instead of its layers.
-        momentum: Of SGD.
-        nesterov: Whether SGD looks ahead.
-        weight_decay: Of all parameters.
+        momentum: Momentum of SGD.
+        nesterov: Whether SGD uses Nesterov momentum.
+        weight_decay: Weight decay of all parameters.
         schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), "cosine-restarts" (of CVS,
             in cycles of 1, 2, 4, ... epochs), or "polynomial" (to 0).
         milestones: Epochs of "steps".
-        power: Of "polynomial": (1 − progress)^power.
+        power: Exponent of "polynomial": (1 − progress)^power.
         warmup_epochs: Epochs of linear rise before the schedule.
         clip_norm: Largest norm of the model's gradient; none when left out.
-        augmentation: What is drawn anew for every image and epoch.
-        old_view: What the predecessor sees: "cached", the clean image, embedded once; "same", the very augmented
-            image the new model sees, embedded at every step; or "method", what the method's paper does.
-        precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
-        channels_last: Let images and the weights of convolutions lie in memory as GPUs convolve them fastest in
-            bfloat16.
+        augmentation: Random changes, drawn anew for every image and epoch.
+        old_view: Input of the predecessor: "cached", the clean image, embedded once; "same", the augmented
+            image that the new model sees, embedded at every step; or "method", as in the method's paper.
+        precision: "32-true", or "bf16-mixed" (losses are still computed in float32).
+        channels_last: Store images and convolution weights in the channels-last memory format, which is fastest on GPUs
+            in bfloat16.
         freeze_batch_norm: Let batch normalisation of a backbone with published weights keep its running statistics, and
             normalise by them in training, too; its scales and shifts are trained.
         trainable: Which parts of a pretrained backbone learn: ``last``, its last blocks, or ``lora``, low-rank
@@ -216,7 +216,7 @@ class Recipe:
         """Return the recipe with the items per class that a method needs, unless it says how many itself.
 
         Raises:
-            ConfigError: The batch size does not hold whole classes of so many.
+            ConfigError: The batch size is not two or more whole classes of that many items.
         """
         wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
         return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
@@ -320,12 +320,12 @@ _WIDTH = 384  # of the vectors that the rate of `HEAD_RECIPE` is for
 
 
 def head_recipe(items: int, width: int = 0) -> Recipe:
-    """Return how a head is trained on so many items: with smaller batches where an epoch would have too few steps.
+    """Return the recipe of a head over `items` items, with smaller batches if an epoch would have too few steps.
 
     Args:
-        items: How many there are.
-        width: Numbers of a vector, for a method with `CompatibilityMethod.slower_when_wide`: beyond the 384 that the
-            rate was found on it falls in proportion. 0 for the others, whose rate stays.
+        items: Number of training items.
+        width: Dimensions of a vector, for a method with `CompatibilityMethod.slower_when_wide`: above 384, for which
+            the rate was tuned, the rate falls in proportion. 0 for other methods, whose rate stays.
 
     >>> head_recipe(15_000).batch_size, head_recipe(1_000).batch_size, head_recipe(100).batch_size
     (256, 62, 32)

@@ -108,32 +108,32 @@ def fine_tune(
     loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> FineTuned:
-    """Train a text model on so that its vectors search what an old model embedded, and save a release.
+    """Fine-tune a text model so that its vectors search the embeddings of an old model, and save a release.
 
-    It is any method's ordinary training, with labels, or with pairs or triplets any method's that can do without. First
-    a head is trained over the model as it is, then all of it, so that its layers are not bent by a projection and a
-    classifier that know nothing yet (Kumar et al., ICLR 2022, arXiv:2202.10054). The classifier of the old model is
-    that of its class means. Of pairs, the projection alone comes first, as the ridge map of new to old embeddings, and
-    there are no classifiers.
+    Training is the ordinary training of any method with labels; with pairs or triplets, of any method that needs no
+    labels. A head over the unchanged model is trained first, then the whole model, so that an untrained projection and
+    classifier do not distort its layers (Kumar et al., ICLR 2022, arXiv:2202.10054). The classifier of the old model
+    consists of its class means. With pairs, the projection alone is fitted first, as the ridge map of new to old
+    embeddings, and there are no classifiers.
 
     Args:
         old: Embeddings of the old model, on the hypersphere, as the gallery has them.
         texts: The same items, matched by id; either side has labels. Or pairs of texts, each of which is its own id.
-        encoder: The text model that training starts from; it is left as it is.
-        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains p2s,
-            of pairs `OF_PAIRS`, by `TEXT_RECIPE`.
-        folder: Where the release goes, with the text model within, ``text_model``; a finished one of the same settings
-            and data is loaded instead, an unfinished run is continued.
-        role: What the texts are to the model. Of "both", where it has different prefixes for the two, every other text
-            is a query and the others are documents; of pairs, every anchor is a query and all others are documents.
-        task: What is learned from pairs; `RankingLoss` when left out.
-        start: "head", with labels when left out: from a head that `train_head` trains by the same method, which is kept
-            in ``start`` within the release, for comparison. "ridge", of pairs when left out, or "random": of the
-            projection alone; see `train_head`.
-        cache: Folder that keeps what the model makes of the texts before training.
+        encoder: The text model that training starts from; it is not changed.
+        experiment: Training settings. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains
+            p2s, or `OF_PAIRS` with pairs, by `TEXT_RECIPE`.
+        folder: Folder of the release, which holds the text model in ``text_model``. A finished release of the same
+            settings and data is loaded instead; an unfinished run is continued.
+        role: Role of the texts for the model. With "both" and different prefixes for the two roles, every other text is
+            a query and the others are documents; in pairs, every anchor is a query and all others are documents.
+        task: Loss on pairs; `RankingLoss` when left out.
+        start: Initial weights. "head", the default with labels, starts from a head that `train_head` trains by the same
+            method; it is kept in ``start`` within the release, for comparison. "ridge", the default with pairs, and
+            "random" set the projection alone; see `train_head`.
+        cache: Cache folder for the model's embeddings of the texts before training.
         data_name: Name of the data, for the record.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
-        loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
+        loggers: Openers of loggers beside ``events.jsonl``; see `limpet.training.loggers`.
         again: Retrain if the code has changed; see `train_release`.
 
     Raises:

@@ -13,7 +13,7 @@ Numbers = dict[str, Any]
 
 
 class Logger(Protocol):
-    """What a run is told to; all loggers of Lightning are such."""
+    """Logger of a run; all Lightning loggers conform to this protocol."""
 
     def log_metrics(self, metrics: Numbers, step: int | None = None) -> Any:
         """Take the numbers of a step."""

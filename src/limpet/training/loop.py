@@ -125,7 +125,7 @@ def fit(
 
 
 def _old_rows(old: OldModel | None, class_names: Sequence[str]) -> Tensor:
-    """Return the row of the old classifier for every class (C + 1,); the last is of -1, the class nobody knows."""
+    """Return the row of the old classifier for every class (C + 1,); the last is that of -1, the unknown class."""
     rows = rows_by_name(old.classes if old is not None else (), class_names)
     return torch.cat([rows, rows.new_full((1,), -1)])
 
@@ -295,7 +295,7 @@ class _Run:
         self._save(epoch + 1, 0, min(self.seconds, CHECKPOINT_PAUSE))
 
     def _save(self, epoch: int, step: int, pause: float) -> None:
-        """Write a checkpoint of a run that goes on with this step, unless the last is younger than so many seconds."""
+        """Write a checkpoint from which a run resumes at this step, unless the last is younger than `pause` seconds."""
         due = time.monotonic() - self.written >= pause
         if self.objective.head.shard is not None:  # every process brings the rows of its classes
             agreed = torch.tensor(due, dtype=torch.uint8, device=self.fabric.device)

@@ -89,21 +89,21 @@ def train_release(
 
     Args:
         items: The training set: images, or vectors of a frozen model.
-        experiment: What to train.
-        folder: Where the release goes, with the run's checkpoint beside it until it is finished.
+        experiment: Training settings.
+        folder: Folder of the release, with the run's checkpoint beside it until the run is finished.
         old: The predecessor, for methods that need one.
         old_images: The predecessor's own training set, for methods that measure it there.
-        old_embeddings: What the predecessor embedded of these very items, row by row, where it does not read them
-            itself: a frozen model. Methods that measure its own training set measure it on these.
-        old_items: The same items as the predecessor takes them, where it reads images at another size.
-        gallery: What an older model embedded of these very items, row by row, whose gallery is to be searched; for
-            methods that say `maps_gallery`, of a head over a frozen model.
+        old_embeddings: The predecessor's embeddings of the same items, row by row, if it does not read the items
+            itself, as a frozen model. Methods that measure its own training set measure it on these.
+        old_items: The same items in the form that the predecessor takes, if it reads images at another size.
+        gallery: Embeddings of the same items, row by row, by an older model whose gallery is to be searched; for
+            methods with `maps_gallery`, in a head over a frozen model.
         encoder: A release, such as one of `Release.from_module`, whose backbone with its weights training starts from;
             the model of the experiment is then this one, with another dimension and projection: see `going_on`.
         start: Weights by name that the encoder starts from instead of random ones, and under names that begin with
             ``classifier.`` those of the classifier; others stay random.
-        frozen_model: For the record, how the frozen model is opened whose vectors the items are.
-        task: What is learned in place of classes, of items that are `PairedTokens`; the release then has no classifier.
+        frozen_model: How to reopen the frozen model whose vectors the items are, for the record.
+        task: Loss in place of classes, for items that are `PairedTokens`; the release then has no classifier.
         data_name: Name of the data, for the record.
         cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
         warm_start: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None
@@ -111,8 +111,8 @@ def train_release(
         select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
             say what it scores on: a finished release is known by that.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
-        loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
-        again: Retrain what other code trained; the existing folder is kept as ``FOLDER.before-1``.
+        loggers: Openers of loggers beside ``events.jsonl``; see `limpet.training.loggers`.
+        again: Retrain if the code has changed; the existing folder is kept as ``FOLDER.before-1``.
 
     Raises:
         ConfigError: Settings are wrong, or the folder holds another release.
@@ -392,11 +392,11 @@ def train_upgrade(
         old: How the old model is trained; its method is "independent".
         new: How each new model is trained, by name; "independent" among them is the reference.
         folder: Every release goes to a sub-folder of its name.
-        encoder: The release whose backbone training starts from, of every model whose experiment is of it; see
+        encoder: The release whose backbone training starts from, for every model whose experiment is of it; see
             `train_release`.
         data_name: Name of the data, for the record.
-        on_run: Opens a context for the run of a given name, which gives what is told every step.
-        loggers: Open what is told the numbers of each run; see `train_release`.
+        on_run: Opens a context for the run of a given name, which yields a callback for every training step.
+        loggers: Openers of loggers of each run; see `train_release`.
         again: Retrain if the code has changed; see `train_release`.
 
     Returns:
@@ -405,7 +405,7 @@ def train_upgrade(
     old_images = images[split.old].compact()
     new_images = images[split.new].compact()
     if not (folder / "old").exists():
-        # a damaged image is told now: without it the data, and so the old model, would be others
+        # a damaged image fails now: without it the data, and so the old model, would be different
         images.images.preload(np.union1d(split.old, split.new))
     shared: dict[str, Any] = {"data_name": data_name, "loggers": loggers, "again": again}
 

@@ -14,7 +14,7 @@ from limpet_bench.datasets.layout import Needed, listed_images, require, unlike
 
 OBTAINED = "the project page of its authors (Market-1501, Zheng et al., ICCV 2015; Market-1501-v15.09.15.zip)"
 JUNK, DISTRACTOR = "-1", "0000"
-"""Classes of the gallery that are nobody: detections to be ignored, and false ones that count as wrong answers."""
+"""Gallery classes that are no person: detections to ignore, and false detections that count as wrong answers."""
 
 _NEEDED = (
     Needed("bounding_box_train/", "images to train on"),

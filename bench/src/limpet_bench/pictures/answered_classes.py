@@ -14,12 +14,13 @@ from limpet.evaluation.protocols import Protocol, RankingProtocol
 
 
 def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: Protocol) -> EmbeddingSet:
-    """Return the items of a gallery that answer a query, with the classes that this gives them.
+    """Return the gallery items that are relevant to a query, with classes derived from the ground truth.
 
-    A class has the name that the ids of its queries begin with, such as "paris_eiffel", or the id of its first query.
+    The name of a class is the prefix that the ids of its queries share, such as "paris_eiffel", or the id of its first
+    query.
 
     Raises:
-        DataError: The protocol does not say who answers whom, or nobody is answered.
+        DataError: The protocol does not define relevant items, or no query has any.
     """
     if gallery.labels is not None:
         return gallery

@@ -50,13 +50,13 @@ class EmbeddingMap(Part):
     """Embeddings of some classes in one plane.
 
     Args:
-        layout: How they were laid out.
-        classes: Their names, in the order of the colours.
-        models: Names of the new models; a panel each.
-        clusters: Those of the old model first, then those of every new model.
-        prototypes: Where the old prototype of a class is, by class; empty where they are not shown.
+        layout: Layout method.
+        classes: Class names, in the order of the colours.
+        models: Names of the new models; each has a panel.
+        clusters: Clusters of the old model first, then those of every new model.
+        prototypes: Position of the old prototype of every class; empty if prototypes are not shown.
         apart: Whether the old model has a panel of its own, and is not drawn beside new ones.
-        noise: Ids of items whose old embeddings are marked as noise; empty where nobody asked.
+        noise: Ids of items whose old embeddings are marked as noise; empty if noise is not marked.
     """
 
     layout: LayoutName
@@ -112,22 +112,22 @@ def choose_classes(
     examples: int = 1,
     seed: int = 0,
 ) -> list[list[str]]:
-    """Return names of classes to draw, a list for every example; no class is in two.
+    """Return names of classes to draw, a list for every example; no class is in two lists.
 
     Args:
-        prototypes: What `prototypes_of` returned of the old model.
-        drawn: So many, drawn by the seed.
-        similar: So many whose prototypes are most alike: those of the most similar pair, of the next pair, and so on;
-            the nearer neighbour of the last pair where only one more is asked for. Further examples are of the classes
-            that are left.
-        nearest: A class and so many whose prototypes are nearest to its own.
+        prototypes: Class prototypes of the old model, from `prototypes_of`.
+        drawn: Number of classes, drawn by the seed.
+        similar: Number of classes with the most similar prototypes: those of the most similar pair, of the next pair,
+            and so on. If only one more class is needed, it is the nearer neighbour of the last pair. Further examples
+            use the remaining classes.
+        nearest: Number of classes whose prototypes are nearest to that of one class, which is drawn with them.
         around: That class; drawn by the seed when left out.
-        among: Only of these, such as classes of which there are items; all when left out.
-        examples: How many lists; fewer where classes do not suffice.
-        seed: Of what is drawn.
+        among: Choose only from these classes, such as those that have items; from all when left out.
+        examples: Number of lists; fewer if there are not enough classes.
+        seed: Random seed.
 
     Raises:
-        ConfigError: Nothing or several things were asked for, or the class is unknown.
+        ConfigError: None or several of the three were given, or the class is unknown.
     """
     ways = {"drawn": drawn, "similar": similar, "nearest": nearest}
     refuse(
@@ -165,7 +165,7 @@ def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
 
     names, space = list(prototypes.ids), prototypes.space
     points = torch.from_numpy(np.array(prototypes.vectors, np.float64))
-    most = count * (count - 1) // 2 + count  # pairs among which there are so many classes, whichever they share
+    most = count * (count - 1) // 2 + count  # this many pairs contain at least `count` classes
     best = (np.empty(0), np.empty((0, 2), np.int64))
     for start in range(0, len(names), _CLASSES_AT_ONCE):
         likeness = space.similarity(points[start : start + _CLASSES_AT_ONCE], points[start:]).numpy()
@@ -193,10 +193,10 @@ def _nearest_to(name: str, prototypes: EmbeddingSet, count: int) -> list[str]:
 
 
 def rows_of_classes(embeddings: EmbeddingSet, classes: Sequence[str], items: int, seed: int) -> NDArray[np.int64]:
-    """Return rows of at most so many items of every class, drawn by the seed, class after class in ascending order.
+    """Return rows of at most `items` items of every class, drawn by the seed, class after class in ascending order.
 
     Raises:
-        DataError: The embeddings have no labels, or none of a class.
+        DataError: The embeddings have no labels, or a class has no item.
     """
     names, generator = _names(embeddings)[_labels(embeddings)], np.random.default_rng(seed)
     rows = [np.sort(generator.permutation(np.flatnonzero(names == name))[:items]) for name in classes]

@@ -23,11 +23,11 @@ class Searched(NamedTuple):
 
 
 class Hit(Part):
-    """An item that was found.
+    """A retrieved item.
 
     Args:
-        label: The name of its class; empty where it has none.
-        right: Whether its class is that of the query; None where nobody knows.
+        label: Class name; empty if the item has no class.
+        right: Whether its class is that of the query; None if unknown.
     """
 
     id: str

@@ -39,7 +39,7 @@ class Identification(Protocol):
 
     Query and gallery are embedded images with the columns "template", "media" and "detector_score" (see
     `templates_of`), usually the same images: templates of the galleries are those of the gallery's model, probes
-    those of the queries' model. A probe whose subject a gallery lacks should find nobody there; the best scores of
+    those of the queries' model. A probe whose subject a gallery lacks should have no match there; the best scores of
     such probes set the threshold. A probe is identified if a template of its own subject comes first, with a higher
     score than the threshold.
 
@@ -181,9 +181,10 @@ def searched(
 
 
 def threshold(best: NDArray[np.float64], rate: float) -> float:
-    """Return the score that this share of the best scores (N,) of probes of nobody reaches.
+    """Return the score that the share `rate` of the best scores (N,) of unmated probes reaches.
 
-    It is the n-th highest, counted from 0, with n = max(int(N rate) - 1, 0), as published.
+    It is the n-th highest score, counted from 0, with n = max(int(N rate) - 1, 0), as published. An unmated probe has
+    no subject in the gallery.
 
     >>> threshold(np.array([0.1, 0.4, 0.2, 0.3]), 0.5)
     0.3

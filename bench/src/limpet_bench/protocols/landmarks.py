@@ -22,18 +22,18 @@ from limpet_bench.datasets.revisited import RevisitedTruth
 class Landmarks(RankingProtocol):
     """Score the first 100 places (mAP@100); images that the solution names answer a query, or those of its class.
 
-    With a solution, queries that it does not name are not asked: most test images of the competition count for
-    nobody. The gallery may hold more images than it names, in any order; none of those it names may be missing.
+    With a solution file, queries that it does not name are left out: most test images of the competition do not count.
+    The gallery may hold more images than the file names, in any order; none of those it names may be missing.
 
     Paper: Weyand et al., Google Landmarks Dataset v2, CVPR 2020.
 
     Use it for Google Landmarks v2, or where only the first 100 places count.
 
     Args:
-        truth: Who answers whom; None where labels say it.
+        truth: Relevant images of every query; None to derive them from labels.
         usage: Which queries of a solution file count: its "Public" or "Private" ones, or "both".
         leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any relevant item is worth; "zero" as published.
+        no_relevant: Score of a query without any relevant item; "zero" as published.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> vectors, labels = np.eye(6, dtype=np.float32) + 0.5, np.arange(6) % 2
@@ -100,17 +100,17 @@ class Revisited(RankingProtocol):
     """Rank the images that the ground truth calls easy, hard or both; leave out its junk and the other kind.
 
     The gallery may hold more images than the ground truth names, such as the million distractors of R1M, in any
-    order: they answer nobody. Queries beyond those of the ground truth are not asked.
+    order: they are relevant to no query. Queries that the ground truth does not name are left out.
 
     Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018. Papers on compatibility report "medium".
 
     Use it for ROxford and RParis, with or without the distractors of R1M.
 
     Args:
-        truth: Who answers whom.
-        difficulty: Which images are sought: "easy", both for "medium", or "hard".
+        truth: Easy, hard and junk images of every query.
+        difficulty: Which images are relevant: "easy", both for "medium", or "hard".
         leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any sought image is worth.
+        no_relevant: Score of a query without any relevant image.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> v1, v2 = (EmbeddingSet(np.eye(4, dtype=np.float32), model=name) for name in ("v1", "v2"))

@@ -58,9 +58,9 @@ def closed_set(data: RetrievalData, *, test_images: int | None = None, classes: 
 
     Args:
         data: The data set; its gallery is not used.
-        test_images: So many first images of every class, in the order of the data, become test queries and leave
-            training, such as drawings 0 to 3 of Omniglot. None takes the data set's own queries.
-        classes: Keep only so many first classes, at least 2; None keeps all.
+        test_images: Number of images per class that become test queries and leave training: the first ones in the order
+            of the data, such as drawings 0 to 3 of Omniglot. None takes the data set's own queries.
+        classes: Number of classes to keep, at least 2, the first ones; None keeps all.
 
     Raises:
         ConfigError: A number is out of range, a class would keep fewer than two images to train on, or the data set

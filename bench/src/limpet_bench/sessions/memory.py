@@ -92,7 +92,7 @@ def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[
 
 
 def random_exemplars(labels: Labels, wanted: NDArray[np.int64], seed: int) -> RowNumbers:
-    """Choose exemplars at random, ascending; of every class so many as wanted, or all it has."""
+    """Choose `wanted` exemplars of every class at random, or all it has; return their rows in ascending order."""
     _check(labels, wanted)
     return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)
 
@@ -225,7 +225,7 @@ def by_uncertainty(candidates: Candidates) -> RowNumbers:
 
 
 def at_random(candidates: Candidates) -> RowNumbers:
-    """Keep random images, of every class as many as the budget allows; nothing is embedded."""
+    """Keep random images of every class within the budget; nothing is embedded."""
     labels, seed = candidates.images.labels, candidates.seed
     return random_exemplars(labels, quotas(labels, candidates.budget, fill=True, seed=seed), seed)
 

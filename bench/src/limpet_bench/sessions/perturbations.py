@@ -51,7 +51,7 @@ def vertical_flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def rotation(images: Tensor, generator: torch.Generator, *, degrees: float) -> Tensor:
-    """Rotate every image by up to so many degrees each way; what comes in from outside is zero."""
+    """Rotate every image by a random angle of at most `degrees` in either direction; fill the corners with zeros."""
     return random_affine(images, degrees, 0.0, 0.0, generator)
 
 

@@ -353,7 +353,7 @@ def _even_parts(classes: int, sessions: int) -> list[int]:
 
 
 def _homes(counts: NDArray[np.int64], sizes: list[int], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Deal classes, shuffled, to sessions of so many classes; the others get -1."""
+    """Assign shuffled classes to sessions of `sizes` classes each, and -1 to the remaining classes."""
     shuffled = generator.permutation(np.flatnonzero(counts))[: sum(sizes)]
     home = np.full(len(counts), -1, np.int64)
     home[shuffled] = np.repeat(np.arange(len(sizes)), sizes)

@@ -1,8 +1,8 @@
-"""One session after another: train, embed the session's gallery once and for ever, score everything embedded so far.
+"""Run sessions in order: train, embed the session's gallery once, score everything embedded so far.
 
-A session reads what it needs from the files of the session before and ends with one file, ``session.json``. So a run
-that was stopped anywhere continues with the same command and ends with the same numbers, and a session needs no more
-memory for coming late. ::
+A session reads its input from the files of the previous session and ends with one file, ``session.json``. A run that
+was stopped at any point therefore continues with the same command and ends with the same numbers, and later sessions
+need no more memory than early ones. ::
 
     OUT/
       setting.json              what all learners share
@@ -11,7 +11,7 @@ memory for coming late. ::
         learner.json            its settings
         session-1/ session-2/ ...
           model.safetensors ... the session's release
-          gallery.safetensors   what it embedded
+          gallery.safetensors   its embeddings
           session.json          scores, exemplars for the next session, and where release and gallery are
 """
 
@@ -73,15 +73,15 @@ def run_sessions(
     """Train every learner through the sessions of a plan, and score each session.
 
     Args:
-        setting: Images, plan and memory that they share.
-        learners: How each is trained, by a name of its own; they differ in method and method options.
-        folder: Where everything goes; a run that was stopped there continues.
-        sessions: Stop after so many; all when left out.
-        encoder: The release whose backbone the first session starts from, where the learners' experiments are of it;
-            see `train_release`.
-        on_run: Opens a context for the run of a given name, which gives what is told every step.
-        again: Run again what other code ran: a learner, or all of them where it trained the first session that they
-            share. The existing folder is kept as ``FOLDER.before-1``.
+        setting: Images, plan and memory that the learners share.
+        learners: Training settings of every learner, by its name; they differ in method and method options.
+        folder: Output folder; a run that was stopped there continues.
+        sessions: Stop after this many sessions; run all when left out.
+        encoder: The release whose backbone the first session starts from, if the learners' experiments are based on
+            it; see `train_release`.
+        on_run: Opens a context for the run of a given name, which yields a callback for every training step.
+        again: Rerun a learner if the code has changed, or all learners if the code of their shared first session has.
+            The existing folder is kept as ``FOLDER.before-1``.
 
     Returns:
         For every learner the record of each session.
@@ -403,7 +403,7 @@ class _Session:
     def _trained(self, images: ImageSet, replayed: int) -> Release:
         previous, plan = self.previous, self.setting.plan
         experiment = self.experiment
-        if self.home != self.place:  # by classification alone, whoever asks for it first
+        if self.home != self.place:  # all learners share it, so it is trained by classification alone
             experiment = replace(experiment, method="independent", method_options={})
         warm_start = None
         if previous:
@@ -547,23 +547,22 @@ def write_plain(path: Path, values: Mapping[str, object]) -> None:
 
 
 def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-    """Tell for every query whether an item of its class is among the first K of the whole gallery (CVS's recall@K).
+    """Return for every query whether an item of its class is among the first K of the whole gallery (CVS's recall@K).
 
-    The gallery is ranked as one, and read block by block from what is open. Where items tie, the value is the
-    probability over all orders of them, see `metrics`. A query whose class is not in the gallery fails.
+    The gallery parts are ranked as one gallery and read block by block. Where items tie, the value is the probability
+    over all orders of the tied items; see `metrics`. The value of a query whose class is not in the gallery is 0.
 
     Args:
         query: Labelled queries (Q), embedded by the newest model.
-        parts: Labelled gallery parts of one space, whoever embedded them; classes match by name where both sides have
-            names.
+        parts: Labelled gallery parts of one space, by any models; classes match by name if both sides have class names.
         ks: Values of K, at least 1.
 
     Returns:
         For every K an array (Q,).
 
     Raises:
-        DataError: There is no part, or a side is empty or has no labels.
-        SpaceMismatchError: A part is of another space than the queries.
+        DataError: There is no gallery part, or a side is empty or has no labels.
+        SpaceMismatchError: A part and the queries are in different spaces.
 
     >>> def items(names, vectors, labels):
     ...     return EmbeddingSet(np.array(vectors, np.float32), names, model="example", labels=labels)

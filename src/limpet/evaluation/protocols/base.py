@@ -72,7 +72,7 @@ class Protocol(ABC):
     description: ClassVar[str]
     """One line for people."""
     metrics: ClassVar[tuple[str, ...]]
-    """What is measured when nobody asks for other metrics."""
+    """Default metrics."""
     gate_metric: ClassVar[str]
     """The one of them that decides the verdict."""
     units: ClassVar[str] = "queries"

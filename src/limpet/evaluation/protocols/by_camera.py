@@ -23,16 +23,16 @@ JUNK = "-1"
 class ByCamera(RankingProtocol):
     """Rank without the images of the query's person by the query's own camera, and without junk for everyone.
 
-    Cameras are the column "camera". Junk images, parts of bodies or bad detections, are of the class named "-1", or
-    of the label -1 where classes have no names. Distractors are ordinary images that answer nobody.
+    Cameras are the column "camera". Junk images, parts of bodies or bad detections, have the class name "-1", or the
+    label -1 if classes have no names. Distractors are ordinary images that are relevant to no query.
 
     Paper: Zheng et al., Scalable Person Re-identification: A Benchmark, ICCV 2015.
 
-    Use it for re-identification, where a picture by the query's own camera is too easy an answer.
+    Use it for re-identification, where an image by the query's own camera is too easy a match.
 
     Args:
         leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any relevant item is worth.
+        no_relevant: Score of a query without any relevant item.
 
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, evaluate

@@ -27,7 +27,7 @@ PART_ROWS = 16  # queries that are looked at together
 BINS = 8_192  # per query; the bins of a part must stay below 2**24, where float32 counts no further
 
 COMPARE, FILTER, HISTOGRAM = "compare", "filter", "histogram"
-_LOOKED_AT = 64  # every so many columns
+_LOOKED_AT = 64  # step between the columns of a sample
 _PASS = 0.2  # nanoseconds per score of a comparison; the other costs are relative to it
 _CALL = 3_000.0
 _INSERT = 90.0

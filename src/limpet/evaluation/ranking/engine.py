@@ -184,20 +184,20 @@ def rank_blocks(
     block: int | None = None,
     device: str | None = None,
 ) -> Iterator[Ranked]:
-    """Rank the relevant items of a block of queries after another, in the order of the queries.
+    """Rank the relevant items of one block of queries after another, in the order of the queries.
 
     The gallery is read tile by tile, so that it may be larger than memory.
 
     Args:
         query: Q queries in index form: inner products rank as the similarity of the space.
         gallery: N gallery items in index form.
-        relevant: Gallery rows that answer each query.
+        relevant: Gallery rows that are relevant to each query.
         ignore: Gallery rows to leave out of the ranking of each query, relevant or not.
-        block: Queries at a time; by default as many as keep memory bounded, at most 512.
-        device: Where products and counts are computed, such as "cuda"; None for the processor, without torch.
+        block: Queries per block; by default a number that bounds memory, at most 512.
+        device: Device for products and counts, such as "cuda"; None for the CPU, without torch.
 
     Raises:
-        ConfigError: A block of less than one query, or a device that is not there.
+        ConfigError: A block of less than one query, or an unavailable device.
         DataError: A side is empty, its products overflow, or a list does not fit the sides.
         SpaceMismatchError: The sides have different dimensions.
     """

@@ -26,7 +26,7 @@ def score_blocks(
     Args:
         query: float32 (Q, D), in index form.
         gallery: float32 (N, D), in index form.
-        block: Queries per block; by default as many as fit 128 MiB of scores, at most 256.
+        block: Queries per block; by default what fits into 128 MiB of scores, at most 256.
 
     Raises:
         DataError: A side is empty, or its inner products would overflow.

@@ -17,10 +17,10 @@ _Result = TypeVar("_Result")
 
 
 def side_by_side(function: Callable[[_Given], _Result], things: Iterable[_Given], workers: int) -> Iterator[_Result]:
-    """Yield the result for each thing, in their order, with so many computed at once and no more waiting than that.
+    """Yield the result for each thing, in order: at most `workers` run at once, and at most that many wait.
 
-    Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way. A single
-    thing is computed by who asks: a thread takes as long as ranking a few items.
+    Meanwhile, matrix products run in the thread that calls them: threads of their own would compete with the workers.
+    A single thing is computed in the calling thread: starting a thread takes as long as ranking a few items.
     """
     if isinstance(things, Sequence) and len(things) == 1:
         yield function(things[0])

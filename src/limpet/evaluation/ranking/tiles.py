@@ -224,10 +224,10 @@ def blocks_of(queries: int, block: PositiveInt | None, relevant: RowLists, worke
     """Cut queries into blocks that keep memory bounded, and give every worker some.
 
     Args:
-        queries: How many there are.
-        block: Queries at a time; None for as many as are good.
-        relevant: What answers each query; many answers make small blocks.
-        workers: How many blocks are worked on at once.
+        queries: Number of queries.
+        block: Queries per block; None chooses a suitable number.
+        relevant: Relevant rows of each query; many of them make blocks small.
+        workers: Number of blocks that are processed at once.
 
     Raises:
         ConfigError: A block of less than one query.

@@ -46,7 +46,7 @@ class ApiClient:
     """One model behind one server; threads may share it.
 
     Args:
-        dimensions: Ask for vectors of so many values; the model's own number when left out.
+        dimensions: Number of dimensions to request; the model's own when left out.
 
     Raises:
         ConfigError: A variable for the key was named and is not set.
@@ -97,7 +97,7 @@ class ApiClient:
                     )
                 self._refuse(response)
             except _PassingError as passing:
-                charged = isinstance(passing.__cause__, httpx.ReadTimeout)  # it was perhaps computed all the same
+                charged = isinstance(passing.__cause__, httpx.ReadTimeout)  # the server may have computed it
                 raise
             else:
                 meter.settle(estimate, characters, _counted(response))

@@ -17,12 +17,12 @@ TOKENS_PER_CHARACTER = 1 / 3
 
 @dataclass(frozen=True)
 class Clock:
-    """Time, which tests replace.
+    """Time functions, which tests replace.
 
     Args:
-        now: Seconds that never go back.
+        now: Monotonic time in seconds.
         wall: Seconds since 1970.
-        sleep: Waits so many seconds.
+        sleep: Waits for the given number of seconds.
     """
 
     now: Callable[[], float] = time.monotonic
@@ -33,14 +33,14 @@ class Clock:
 @checked
 @dataclass(frozen=True)
 class Limits:
-    """What may be spent, and how fast.
+    """Budget and rate limits.
 
     Args:
-        price: Of a million tokens, in any currency.
-        max_tokens: Spend at most so many tokens.
-        max_cost: Spend at most so much, with a price.
-        requests_per_minute: Send at most so many requests a minute, evenly spaced.
-        tokens_per_minute: Send at most so many tokens a minute, likewise.
+        price: Price per million tokens, in any currency.
+        max_tokens: Stop before spending more tokens than this.
+        max_cost: Stop before spending more than this; requires a price.
+        requests_per_minute: Maximum number of requests per minute, evenly spaced.
+        tokens_per_minute: Maximum number of tokens per minute, evenly spaced.
 
     Raises:
         ConfigError: A number is out of range, or a cost was given without a price.
@@ -67,7 +67,7 @@ class Limits:
         return min((one for one in (self.max_tokens, by_cost) if one is not None), default=None)
 
     def cost(self, tokens: float) -> float | None:
-        """Return what so many tokens cost; None without a price."""
+        """Return the cost of `tokens` tokens; None without a price."""
         return None if self.price is None else tokens * self.price / 1e6
 
 
@@ -114,7 +114,7 @@ class Meter:
         return self.limits.cost(self.tokens)
 
     def reserve(self, characters: int) -> int | None:
-        """Reserve the tokens that so many characters probably are; None where the limit does not allow them."""
+        """Reserve the estimated number of tokens for `characters` characters; None if the limit does not allow it."""
         with self._lock:
             estimate = max(1, math.ceil(characters * self.tokens_per_character))
             limit = self.limits.tokens
@@ -124,7 +124,7 @@ class Meter:
             return estimate
 
     def wait(self, estimate: int) -> None:
-        """Wait until a request of so many tokens may be sent."""
+        """Wait until a request of about `estimate` tokens may be sent."""
         rates = ((1, self.limits.requests_per_minute), (estimate, self.limits.tokens_per_minute))
         gap = max((60 * amount / rate for amount, rate in rates if rate is not None), default=0.0)
         with self._lock:
@@ -144,7 +144,7 @@ class Meter:
                 self._counted = self._counted[0] + counted, self._counted[1] + characters
 
     def release(self, estimate: int, *, charged: bool) -> None:
-        """Note that a reserved request failed; one that was perhaps computed all the same is charged."""
+        """Release the tokens of a failed request, or charge them if the server may have computed it."""
         with self._lock:
             self._reserved -= estimate
             self.tokens += estimate * charged

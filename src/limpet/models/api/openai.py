@@ -18,16 +18,16 @@ from limpet.models.api.settings import ApiSettings, Endpoint
 class OpenAiModel:
     """A model behind an OpenAI-compatible endpoint, as a `TextNetwork`; threads may share it.
 
-    Opening it asks for three fixed sentences, which are part of its fingerprint, and every request asks for the first
-    of them once more: vectors of a model that changed meanwhile are never returned, nor kept.
+    Opening the model embeds three fixed sentences, which are part of its fingerprint. Every request embeds the first of
+    them again: vectors of a model that changed meanwhile are never returned or cached.
 
     Args:
-        dimensions: Ask for vectors of so many values; the model's own number when left out.
-        known: Fingerprints that it may have already, such as those of a gallery: it gets the one that its answers agree
-            with.
+        dimensions: Number of dimensions to request; the model's own when left out.
+        known: Fingerprints that the model may already have, such as those of a gallery; it gets the one that its
+            answers agree with.
 
     Raises:
-        ApiError: The server cannot be reached, refuses, answers wrongly; or the model is not the one that it was.
+        ApiError: The server cannot be reached, refuses, or answers wrongly; or the model has changed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class OpenAiModel:
         return np.stack([known[text] for text in whole]) if whole else np.empty((0, self.dim), np.float32)
 
     def _requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Divide texts into requests of at most so many texts and characters; a longer text goes alone."""
+        """Divide texts into requests within the limits on texts and characters; a longer text goes alone."""
         some: list[str] = []
         for text in texts:
             if some and (len(some) >= self._most or sum(map(len, some)) + len(text) > self.settings.characters):

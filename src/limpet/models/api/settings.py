@@ -214,12 +214,12 @@ class ApiSettings:
         return "without a key" if self.key() is None else f"with the key in {self.key_variable}"
 
     def key(self) -> str | None:
-        """Return the key; None where the usual variable is not set, as servers of one's own need none.
+        """Return the key; None if the default variable is not set, because self-hosted servers need none.
 
-        It is read from the environment here, where a request is made, and handed to nobody else.
+        The key is read from the environment only for a request, and passed to nothing else.
 
         Raises:
-            ConfigError: A variable that was named is not set, or it holds what no header can.
+            ConfigError: A variable that was named is not set, or its value does not fit into a header.
         """
         key = os.environ.get(self.key_variable, "").strip()
         if not key and self.key_variable != KEY_VARIABLE:

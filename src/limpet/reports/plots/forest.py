@@ -128,20 +128,20 @@ def forest(
     """Draw rows of marks with their intervals; a row beyond the scale says so at its edge.
 
     Args:
-        title: Of the chart, for its text alternative.
-        told: All numbers in words, for the same.
-        rows: From top to bottom.
-        limits: What the scale reaches at least.
-        axis: What is below the axis.
+        title: Title of the chart, for its text alternative.
+        told: All numbers in words, for the text alternative.
+        rows: Rows from top to bottom.
+        limits: Smallest range of the scale.
+        axis: Text below the axis.
         width: Width in pixels.
         step: Height of a row.
         head: Height above the rows.
         names: Pixels to the left for names; 0 writes them above the marks.
         numbers: Pixels to the right for numbers.
-        about: How many ticks; as many as fit when 0.
-        levels: What the rows are held against.
+        about: Approximate number of ticks; 0 chooses it from the width.
+        levels: Reference levels for the rows.
         zero: Whether 0 is a line, with worse on its left and better on its right.
-        joined: Whether the marks of a row are joined by a line.
+        joined: Whether a line joins the marks of a row.
         letters: Height of the letters of names.
         above: Words above the rows, each with pixels from the top and whether it is bold.
     """

@@ -58,8 +58,8 @@ class _Frame(NamedTuple):
 def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> alt.LayerChart:
     """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, a colour for a class.
 
-    Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points;
-    more than seven classes share colours, and are told apart by their numbers. Panels share one scale, the same in both
+    Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points.
+    More than seven classes share colours; their numbers distinguish them. Panels share one scale, the same in both
     directions.
     """
     panels = [*[OLD] * (found.apart or not found.models), *found.models]

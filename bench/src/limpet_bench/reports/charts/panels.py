@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Layers = list[alt.Chart | None]
 
 _LETTERS, _ROW = 12.0, 17.0  # height of letters in a legend, and of its rows
-_NAMED, _MARKED = 12, 30  # so many values have a tick each, and a mark
+_NAMED, _MARKED = 12, 30  # maximum number of values with a tick each, and with a mark each
 SIGNED = ("p_up", "p_comp")
 """Measures that are differences."""
 
