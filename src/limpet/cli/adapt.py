@@ -158,11 +158,11 @@ class BothModels(Options):
 
 @dataclass(frozen=True)
 class JudgedQueries(Options):
-    """Queries with judged answers. They choose and measure; without them, held-out items search each other.
+    """Queries with relevance judgements, for selection and measurement. Default: held-out items search each other.
 
     Args:
-        relevant: Judgements: a .csv or .parquet file with the columns query, item (ids) and optionally grade, a row for
-            every item that answers a query.
+        relevant: Relevance judgements: a .csv or .parquet file with the columns query, item (ids) and optionally grade,
+            one row per relevant item.
         queries: The queries: a .csv, .parquet, .jsonl or .txt file, embedded by the text models.
         old_queries: Queries embedded by the old model, if --old is embeddings: a file or folder.
         new_queries: Queries embedded by the new model, if --new is embeddings: a file or folder.
@@ -304,22 +304,23 @@ def _as_options(values: Mapping[str, object]) -> list[str]:
 
 @dataclass(frozen=True)
 class Compared(Options):
-    """What is compared: adapters, and heads over the new model.
+    """Adapters, and heads over the new model, to compare.
 
     Args:
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
             Without --adapter and --method: every adapter that suits the dimensions and, with labels, heads by p2s and
             two that keep the new model (two-step, both sides).
         adapter_options: Options of the adapter; for several adapters, a mapping from names to options.
-        direction: What is mapped: new_to_old maps new queries and leaves the old index as it is; old_to_new maps the
-            old index; both compares the two. new_to_old excludes heads that need a mapped index.
+        direction: Side to map: new_to_old maps new queries and leaves the old index as it is; old_to_new maps the old
+            index; both compares the two. new_to_old excludes heads that need a mapped index.
         method: Methods that train a head (`limpet methods`); they need labels.
         method_options: Options of the method; for several methods, a mapping from names to options.
-        projection: Layers of the heads: linear, mlp (two layers), or residual (what two layers add; for keep).
+        projection: Layers of the heads: linear, mlp (two layers), or residual (two layers added to the input; for
+            keep).
         head: Classifier that trains the head. Default: normalised, and lorentz in Lorentz space.
         head_options: Options of that classifier.
-        recipe: How heads are trained. By default, batches are smaller below 4,096 items, and two-step has a lower rate
-            for vectors of more than 384 numbers.
+        recipe: Training recipe of the heads. By default, batches are smaller below 4,096 items, and two-step has a
+            lower learning rate for vectors of more than 384 numbers.
     """
 
     adapter: list[str] = field(default_factory=list)
@@ -477,8 +478,9 @@ def adapt(
     Some items are held out. Adapters, which need no labels, and heads, which do, are fitted on the other items, and
     measured on the held-out ones. The recommended one is then fitted on all items and saved in --out.
 
-    Exit code 0: it is better than the old model, and clearly worse in no guarded metric. 1: nothing is, or too many
-    pairs are wrong. 3: without labels or judged queries (--relevant), only agreement with re-embedding is known.
+    Exit code 0: the recommendation is better than the old model, and not clearly worse in any guarded metric. 1: there
+    is no such candidate, or too many pairs are wrong. 3: without labels or judged queries (--relevant), only agreement
+    with re-embedding is known.
 
     Args:
         out: Folder for results.json, report.html, the recommended adapter or head, and its score map, score_map.json.

@@ -33,7 +33,7 @@ class General(Options):
 
     Args:
         json: Print one JSON document to standard output.
-        config: TOML file with settings, in place of the nearest limpet.toml.
+        config: TOML file with settings, instead of the nearest limpet.toml.
         verbose: Log what the library does.
         quiet: Print nothing but errors and --json.
         no_color: Print without colours.

@@ -81,12 +81,12 @@ class Suspects:
 
 
 def data(name: str | None = None) -> int:
-    """List the data sets that are known by name, or say what one of them is, with its options.
+    """List the named data sets, or describe one of them and its options.
 
-    ``limpet data photos`` says the same of a folder or file of your own. Nothing is read.
+    ``limpet data photos`` describes a folder or file of your own. No data is read.
 
     Args:
-        name: Name of the one to explain; a folder or a file will do.
+        name: Data set to describe: a name, a folder or a file.
 
     Examples:
         limpet data
@@ -96,7 +96,7 @@ def data(name: str | None = None) -> int:
 
 
 def list_all() -> int:
-    """List the data sets that are known by name, and what else can be given.
+    """List the named data sets, and the other forms of data that commands accept.
 
     Examples:
         limpet data list
@@ -134,11 +134,11 @@ def list_all() -> int:
 
 
 def describe(data: str, *, sets: DataSets = DataSets()) -> int:
-    """Open a data set, and say how many images or texts and classes each part has.
+    """Open a data set, and count the images or texts and the classes of each part.
 
     Args:
-        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
-            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
+        data: Data set: a name; a folder with one subfolder of images per class, or of images without classes; an .npz
+            file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
 
     Examples:
         limpet data describe photos
@@ -147,14 +147,14 @@ def describe(data: str, *, sets: DataSets = DataSets()) -> int:
 
 
 def check(data: str, *, sets: DataSets = DataSets()) -> int:
-    """Read all of a data set, and check that nothing leaks from training into evaluation.
+    """Read all of a data set, and check that no training data leaks into evaluation.
 
-    Images: each can be decoded, and none that is searched was trained on. Texts: none is empty, occurs twice or has two
-    classes; the exit code is 1 where one does, and 2 where an image cannot be read, or was trained on and is searched.
+    Images: each can be decoded, and none that is searched was trained on; otherwise the exit code is 2. Texts: none is
+    empty, duplicated or in two classes; otherwise the exit code is 1.
 
     Args:
-        data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
-            .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
+        data: Data set: a name; a folder with one subfolder of images per class, or of images without classes; an .npz
+            file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
 
     Examples:
         limpet data check photos

@@ -46,17 +46,17 @@ def demo(
     all: bool = False,
     seed: int = 0,
 ) -> int:
-    """Run the main job on rendered characters: train, embed, evaluate, report.
+    """Run the main workflow on rendered characters: train, embed, evaluate, report.
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
-    that their queries search the old model's gallery. All are measured on 200 characters that none has seen. At last a
-    live gallery is carried from the old model to a compatible one, and back, and asked over HTTP.
+    that their queries search the old model's gallery. All are measured on 200 characters that none has seen. Finally, a
+    live gallery is migrated from the old model to a compatible one, rolled back, and searched over HTTP.
 
     Args:
-        out: Folder for releases, embeddings, results.json, report.html and the gallery; models and embeddings that are
-            there already are not made again.
+        out: Output folder for releases, embeddings, results.json, report.html and the gallery; existing models and
+            embeddings are reused.
         all: Train every method, not only independent, p2s and bct.
-        seed: Of everything.
+        seed: Random seed of the demo.
 
     Examples:
         limpet demo --out runs/demo

@@ -38,11 +38,11 @@ class IndexUrl(GalleryUrl):
 
 @dataclass(frozen=True)
 class Maker(NewVectors):
-    """What made the vectors.
+    """The model that made the vectors.
 
     Args:
-        model: The model that made the vectors: SCHEME:PLACE, such as release:FOLDER or st:NAME; or vectors that it
-            made: a file, a folder of `limpet embed`, or a URL. Your own index has the texts; a gallery needs --texts or
+        model: Model that made the vectors: SCHEME:PLACE, such as release:FOLDER or st:NAME; or vectors that it made: a
+            file, a folder of `limpet embed`, or a URL. Your own index contains the texts; a gallery needs --texts or
             --data.
         data: Images by name or folder, or the URL of a table or collection with a column of paths.
         texts: Texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection.
@@ -57,15 +57,16 @@ def doctor(
     sample: int = 1000,
     repair: bool = False,
 ) -> int:
-    """Look for what is wrong with an index, and say what to do. Without --repair nothing is changed.
+    """Diagnose problems of an index, and suggest what to do. Without --repair nothing is changed.
 
-    Of a gallery everything is read: counts, journal, vectors, links and searches. Of your own table, collection or file
-    a sample is read: mixed models, stale vectors, odd lengths, blank and cut texts, duplicates, a metric that does not
-    suit, an index that loses hits. With a model, a sample is embedded again. The exit code is 1 if something is wrong.
+    A gallery is read completely: counts, journal, vectors, links and searches. Of your own table, collection or file, a
+    sample is read. It shows mixed models, stale vectors, odd lengths, blank and truncated texts, duplicates, an
+    unsuitable metric, and an index that loses hits. With a model, a sample is embedded again. The exit code is 1 if
+    something is wrong.
 
     Args:
-        sample: Your own index only: rows that are read and, with --model, embedded again.
-        repair: Gallery only: if files are damaged, first go back to the last commit that is readable as a whole, and
+        sample: Your own index only: number of rows to read and, with --model, to embed again.
+        repair: Gallery only: if files are damaged, first go back to the last commit that is completely readable, and
             report what is lost.
 
     Examples:

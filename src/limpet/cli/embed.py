@@ -91,10 +91,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Destination(Options):
-    """Where embeddings go.
+    """Output folder.
 
     Args:
-        out: Folder for the embeddings, in which every model gets one of its own.
+        out: Output folder for the embeddings, with one subfolder per model.
     """
 
     out: Path
@@ -172,15 +172,17 @@ def images(
     """Embed images with one or more models.
 
     Args:
-        data: A data set by name, a folder with one sub-folder of images per class, a folder of images without classes,
-            or the URL of a table or collection with a column of their paths (image=COLUMN).
-        model: release:FOLDER, a model that limpet trained; hf:FOLDER, timm:FOLDER, package:NAME, or FILE.py:FUNCTION.
-        over: FILE.py:FUNCTION, which gives the module of yours that a release was made of; its folder holds no code.
-        part: Which images: those for evaluation, those for training, those for validation, or all of them in one set.
-        form: Points of the models' spaces, or the raw features, such as those that face templates pool.
-        flip: Add the features of the mirrored image to those of the image, before anything is normalised.
-        batch_size: Images at a time.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
+        data: Data set: a name, a folder with one subfolder of images per class, a folder of images without classes, or
+            the URL of a table or collection with a column of image paths (image=COLUMN).
+        model: Embedding models: release:FOLDER, trained by limpet; hf:FOLDER, timm:FOLDER, package:NAME, or
+            FILE.py:FUNCTION.
+        over: FILE.py:FUNCTION, which returns your module of a release; the folder of the release contains no code.
+        part: Images to embed: those for evaluation, for training or for validation, or all of them in one set.
+        form: Output vectors: points in the embedding space of each model, or raw features, such as those that face
+            templates pool.
+        flip: Add the features of the mirrored image to those of the image, before any normalisation.
+        batch_size: Images per batch.
+        device: Compute device: cpu, cuda, cuda:1, mps.
 
     Examples:
         limpet embed images photos --model release:runs/photos/old release:runs/photos/independent
@@ -297,13 +299,14 @@ def texts(
     """Embed texts with one or more models.
 
     Args:
-        texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
-        model: st:FOLDER or st:OWNER/NAME; package:NAME, an installed package that carries a model; openai:MODEL@URL;
-            release:FOLDER, a head or a fine-tuned model, which opens its own text model; or adapter:FOLDER.
-        over: The text model whose vectors an adapter or a head reads; of a head the one on record when left out.
-        role: What the texts of a file are to the model; data sets have queries and documents of their own.
-        on_empty: What to do with blank texts: fail before anything is embedded, or skip them and list their ids.
-        batch_size: Texts at a time.
+        texts: Texts: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
+        model: Embedding models: st:FOLDER or st:OWNER/NAME; package:NAME, an installed package that contains a model;
+            openai:MODEL@URL; release:FOLDER, a head or a fine-tuned model, which opens its own text model; or
+            adapter:FOLDER.
+        over: Text model whose vectors an adapter or a head maps. Default for a head: the recorded model.
+        role: Role of the texts of a file for the model; data sets have their own queries and documents.
+        on_empty: Handling of blank texts: fail before anything is embedded, or skip them and list their ids.
+        batch_size: Texts per batch.
 
     Examples:
         limpet embed texts requests.csv --model package:wordllama --out runs/old
@@ -377,16 +380,16 @@ def stored(
     settings: Settings = Settings(),
     name: str | None = None,
 ) -> int:
-    """Carry stored embeddings over to another space, with a head, an adapter or a lifted release.
+    """Map stored embeddings to another space, with a head, an adapter or a lifted release.
 
     No item is embedded again. Everything is computed before the first file is written.
 
     Args:
-        embeddings: Those of the model that an adapter maps or that a head is over; with the release old-lifted that
-            training wrote beside a new one, those of the old model.
-        model: adapter:FOLDER, release:FOLDER of a head, or of a lifted release.
-        name: What you call the model that made the embeddings, for .npz, .npy and .parquet files and URLs, which do not
-            say it; their path when left out.
+        embeddings: Stored embeddings by the model that the adapter maps or that the head was trained over. For the
+            release old-lifted, which training writes beside a new one: those by the old model.
+        model: Mapping: adapter:FOLDER, or release:FOLDER of a head or a lifted release.
+        name: Name of the model that made the embeddings, for .npz, .npy and .parquet files and URLs, which do not store
+            it. Default: their path.
 
     Examples:
         limpet embed stored runs/old --model adapter:runs/link/adapter --out runs/mapped

@@ -86,22 +86,22 @@ class Models(Options):
     """The embeddings of each model.
 
     Args:
-        old: Embeddings by the old model: what `limpet embed` wrote (folder or file); .npz, .npy or .parquet; or the
-            URL of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb. Two places
-            are queries and gallery; the same place twice makes every item a query among all others.
-        new: The same items by the new model, likewise.
-        independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
-        old_name: Name of the old model, for .npz, .npy and .parquet files and URLs, which do not store it; their path,
-            or table and column, when left out.
-        new_name: Name of the new model, likewise. With an adapter, use the names that you gave `limpet adapt`.
-        independent_name: Name of the independent model, likewise.
-        link: Folder of an adapter that `limpet adapt` fitted on these two models: the cross-test then goes through it,
-            so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
-            upgrade curve is measured.
-        similarity: How vectors of .npz, .npy and .parquet files and of URLs are compared; as the index of a URL does,
-            or by the cosine, when left out.
-        pad_old: Let old embeddings of fewer dimensions count as padded with zeros: for a new model that was trained
-            over the old one with more dimensions.
+        old: Embeddings by the old model: output of `limpet embed` (folder or file); .npz, .npy or .parquet; or the URL
+            of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb. Two places are
+            queries and gallery; the same place twice searches every item among all others.
+        new: Embeddings of the same items by the new model, in any of these forms.
+        independent: Embeddings of the same items by the new recipe trained without alignment, for P_up and P_comp.
+        old_name: Name of the old model, for .npz, .npy and .parquet files and URLs, which do not store it. Default:
+            their path, or table and column.
+        new_name: Name of the new model, for files and URLs that do not store it. With an adapter, use the names that
+            you gave `limpet adapt`.
+        independent_name: Name of the independent model, for files and URLs that do not store it.
+        link: Folder of an adapter that `limpet adapt` fitted on these two models. The cross-test applies it, so spaces
+            and dimensions may differ. If it maps new queries (direction new_to_old), no upgrade curve is measured.
+        similarity: Similarity function for vectors of .npz, .npy and .parquet files and URLs. Default: that of the
+            index of a URL, or the cosine.
+        pad_old: Pad old embeddings of fewer dimensions with zeros, for a new model that was trained over the old one
+            with more dimensions.
     """
 
     old: list[Place] = field(default_factory=list)
@@ -148,17 +148,16 @@ def evaluate(
 ) -> int:
     """Measure whether new queries can search the old gallery.
 
-    The exit code is 0 only for the verdict "compatible", 3 for "unlabelled" and 1 for the others. Evaluations of
-    several test sets are put side by side by `limpet evaluate combine`, several generations of models are measured by
-    `limpet evaluate chain`.
+    The exit code is 0 only for the verdict "compatible", 3 for "unlabelled" and 1 for the others. `limpet evaluate
+    combine` compares evaluations of several test sets; `limpet evaluate chain` measures several generations of models.
 
     Args:
-        metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
-        curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
-            evaluations, of which it would be by far the longest part.
-        mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
-            stand beside old ones (`limpet upgrade start --same-column`). Its value is what old queries may lose on
-            them, as a fraction such as 0.01.
+        metrics: Metrics to compute, such as recall@K, map, map@r, map@K. Default: those of the protocol.
+        curve: Whether to measure search quality while the gallery is re-embedded. auto: not in large evaluations, where
+            this takes by far the longest.
+        mixing: Also measure galleries that contain vectors of both models, with queries of both: whether new vectors
+            can be stored beside old ones (`limpet upgrade start --same-column`). The value is the loss allowed for old
+            queries, as a fraction such as 0.01.
 
     Examples:
         limpet evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
@@ -238,7 +237,7 @@ def evaluate(
 
 
 def protocols() -> int:
-    """List the protocols, which say who answers what and what is averaged.
+    """List the protocols, which define relevance and how scores are averaged.
 
     Examples:
         limpet evaluate protocols

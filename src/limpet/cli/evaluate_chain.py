@@ -32,15 +32,15 @@ def chain(
 ) -> int:
     """Measure whether the queries of every model of a chain can search every earlier gallery.
 
-    The exit code is 0 only if no pair is incompatible, 3 if nothing says which items are right, and 1 otherwise.
+    The exit code is 0 only if no pair is incompatible, 3 if it is unknown which items are relevant, and 1 otherwise.
 
     Args:
         embeddings: Embeddings of the same items by several models, oldest first.
-        independent: The same items by the recipe of every model but the first, trained without alignment, for P_up and
-            P_comp.
-        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
-        pad_old: Let embeddings of fewer dimensions than the last model has count as padded with zeros: for models that
-            were trained each over the one before with more dimensions.
+        independent: Embeddings of the same items by the recipe of every model but the first, trained without alignment,
+            for P_up and P_comp.
+        similarity: Similarity function for vectors of .npz, .npy and .parquet files. Default: the cosine.
+        pad_old: Pad embeddings of fewer dimensions than those of the last model with zeros, for models that were each
+            trained over the previous one with more dimensions.
 
     Examples:
         limpet evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain

@@ -24,14 +24,14 @@ def combine(
     typed: Typed = Typed(""),
     metric: str | None = None,
 ) -> int:
-    """Put earlier evaluations of one upgrade on several test sets side by side; nothing is measured again.
+    """Compare earlier evaluations of one upgrade on several test sets; nothing is measured again.
 
     P metrics are shown per set and on average. The exit code is 0 only if every set is compatible, 3 if one is
     unlabelled and the others are compatible, and 1 otherwise.
 
     Args:
         results: Folders or results.json files of the evaluations, two or more.
-        metric: The metric of all sets; each set's own gate metric when left out.
+        metric: Metric to show for all sets. Default: the gate metric of each set.
 
     Examples:
         limpet evaluate combine runs/report-photos runs/report-drawings --out runs/both

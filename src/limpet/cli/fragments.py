@@ -22,10 +22,10 @@ Place = Annotated[Path, Parameter(help="Folder of the plan, which planner, worke
 def plan(gallery: GalleryUrl, place: Place, *, items: int = 25_000) -> int:
     """Write the items that lack a vector of the new model to a folder, as shards for workers.
 
-    Nothing is changed in the gallery. Items that are written later come with the next plan.
+    The gallery is not changed. The next plan includes items that are written later.
 
     Args:
-        items: Maximum number of items of a shard.
+        items: Maximum number of items per shard.
 
     Examples:
         limpet fragments plan live runs/fragments --items 5000
@@ -44,10 +44,10 @@ def plan(gallery: GalleryUrl, place: Place, *, items: int = 25_000) -> int:
 def make(
     place: Place, *, source: NewVectors = NewVectors(), sets: DataSets = DataSets(), shard: list[str] | None = None
 ) -> int:
-    """Embed the items of shards. Any number of workers may do so at once; a shard that is made already is left.
+    """Embed the items of shards. Several workers can run at once; finished shards are skipped.
 
     Args:
-        shard: Names of shards, such as 000000. Default: all, one after another.
+        shard: Shards to embed, such as 000000. Default: all, one after another.
 
     Examples:
         limpet fragments make runs/fragments --model package:wordllama --texts requests.csv --shard 000000
@@ -71,9 +71,9 @@ def make(
 
 
 def accept(gallery: GalleryUrl, place: Place, *, wait: float = 60.0) -> int:
-    """Write the vectors of all shards that are made and were not accepted before. Repeat it as workers go on.
+    """Write the vectors of finished shards that were not accepted before. Repeat it while workers run.
 
-    An item gets a vector only if it is still as it was planned. Fragments that are damaged, of another model or of
+    An item gets a vector only if it has not changed since the plan. Fragments that are damaged, of another model or of
     other items are refused, and the exit code is 1.
 
     Args:

@@ -13,7 +13,7 @@ def methods(method: str | None = None) -> int:
     """List the compatibility methods with their papers and options, or explain one of them.
 
     Args:
-        method: Name of the one to explain, with all its options.
+        method: Method to explain, with all its options.
 
     Examples:
         limpet methods
@@ -39,12 +39,12 @@ def methods(method: str | None = None) -> int:
 
 
 def check(method: str) -> int:
-    """Check that a method keeps what all methods promise.
+    """Check that a method keeps the contract of methods.
 
-    Takes seconds, on any machine; 1 is returned where a promise is broken.
+    This takes seconds, on any machine. The exit code is 1 if the contract is violated.
 
     Args:
-        method: Its name; that of an installed package will do.
+        method: Name of a method, built-in or of an installed package.
 
     Examples:
         limpet methods check bct

@@ -53,14 +53,14 @@ class Model(ModelName):
 
 @dataclass(frozen=True)
 class Api(Options):
-    """How models behind an API are asked.
+    """Settings of models behind an API.
 
     Args:
         api: Settings of a model behind an API, such as --api.max-cost 5: key-variable, the environment variable with
-            the key; cache, the file that keeps paid vectors; price per million tokens; max-cost and max-tokens of this
-            command; requests-per-minute, tokens-per-minute; characters of a request; timeout in seconds; retries;
-            allow-http; accept-change, to take a model that changed behind its name for a new one. [api.NAME] of
-            limpet.toml holds those of the model openai:NAME, and [api.default] those of all others.
+            the key; cache, the file of paid vectors; price per million tokens; max-cost and max-tokens of this command;
+            requests-per-minute, tokens-per-minute; characters per request; timeout in seconds; retries; allow-http;
+            accept-change, to treat a model that changed behind its name as a new one. In limpet.toml, [api.NAME] holds
+            the settings of the model openai:NAME, and [api.default] those of all others.
     """
 
     api: Annotated[Named, RARE] = field(default_factory=dict)
@@ -96,13 +96,13 @@ class Api(Options):
 
 @dataclass(frozen=True)
 class Opening(Api):
-    """How models are opened.
+    """Options for opening models.
 
     Args:
         model_options: Options of a text model, such as --model-options.max-length 256: query-prefix and
-            document-prefix, the text before each; max-length, the maximum number of tokens; truncate-dim, the
-            dimensions that are kept; on-long, what becomes of texts with more tokens: warn, fail or chunk-mean.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
+            document-prefix, the text before each; max-length, the maximum number of tokens; truncate-dim, the number of
+            dimensions to keep; on-long, the handling of texts with more tokens: warn, fail or chunk-mean.
+        device: Compute device: cpu, cuda, cuda:1, mps.
     """
 
     model_options: Annotated[Named, RARE] = field(default_factory=dict)
@@ -176,13 +176,13 @@ class Opening(Api):
 
 @dataclass(frozen=True)
 class Embedding(Opening):
-    """What embeds.
+    """The embedding model.
 
     Args:
-        model: What embeds: release:FOLDER, a model that limpet trained; of texts also st:FOLDER_OR_NAME, package:NAME,
-            openai:MODEL@URL or adapter:FOLDER; of images hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION.
-        over: What that model is over: the text model whose vectors an adapter or a head reads, of a head the one on
-            record when left out; or FILE.py:FUNCTION, which gives the module of yours that a release was made of.
+        model: Embedding model: release:FOLDER, trained by limpet; for texts also st:FOLDER_OR_NAME, package:NAME,
+            openai:MODEL@URL or adapter:FOLDER; for images hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION.
+        over: Text model whose vectors an adapter or a head maps (default for a head: the recorded model); or
+            FILE.py:FUNCTION, which returns your module of a release.
     """
 
     model: Model | None = None
@@ -204,13 +204,13 @@ class Embedding(Opening):
 
 @dataclass(frozen=True)
 class WorkerOptions(Options):
-    """What embeds parts of the items at the same time.
+    """Workers that embed in parallel.
 
     Args:
-        workers: Number of workers that embed; in an upgrade, of galleries only. Default: this process alone.
+        workers: Number of workers that embed; in an upgrade, only for galleries. Default: this process alone.
         engine: Kind of workers: threads; processes, each with its own model; or Ray actors, in the cluster that
             RAY_ADDRESS names, or on this machine.
-        gpus: GPUs of each Ray actor.
+        gpus: GPUs per Ray actor.
     """
 
     workers: Annotated[int, RARE] = 0

@@ -41,12 +41,12 @@ FITTED_ON = ("train", "embeddings", "gallery")
 
 @dataclass(frozen=True)
 class Output(Options):
-    """Where results go.
+    """Output files.
 
     Args:
-        out: Folder for results.json and report.html.
-        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install '.[report]'`).
+        out: Output folder for results.json and report.html.
+        report: html writes the page report.html, none does not. Default: html if its packages are installed (`pip
+            install '.[report]'`).
     """
 
     out: Path = Path("runs/evaluation")
@@ -97,11 +97,11 @@ def leaving_out(place: object, skip: bool | None) -> Iterator[list[str] | None]:
 
 @dataclass(frozen=True)
 class Reading(Options):
-    """How vectors made elsewhere are read.
+    """Options for reading precomputed vectors.
 
     Args:
-        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids; all models of an
-            evaluation then leave them out.
+        skip_unusable: Skip items whose vector is zero, NaN or infinite, and list their ids. In an evaluation, all
+            models skip them.
     """
 
     skip_unusable: Annotated[bool, RARE] = False
@@ -136,11 +136,11 @@ class Reading(Options):
 
 @dataclass(frozen=True)
 class DataSets(Options):
-    """How data is read.
+    """Options for reading data.
 
     Args:
         data_options: Options of the data set, such as label_column of a file of texts, or image_size of images: 224, or
-            256x128 for height and width; that of the release, where one reads them.
+            256x128 for height and width. Default size: that of the release, if any.
     """
 
     data_options: Annotated[Named, RARE] = field(default_factory=dict)
@@ -194,16 +194,16 @@ class DataSets(Options):
 
 @dataclass(frozen=True)
 class FillLimits(Options):
-    """How much a backfill does, and how fast.
+    """Size and speed of a backfill.
 
     Args:
-        batch: Items embedded and written at a time. Default: 4,096 in a gallery, 512 in a table; measured for a
+        batch: Items to embed and write at a time. Default: 4,096 in a gallery, 512 in a table; measured for a
             collection.
         budget: Stop after embedding this many items.
         rate: Maximum number of items embedded per second.
-        share: Maximum share of the time spent on writing, such as 0.1: rest after every write, longer where the
-            database is busy.
-        seconds: Begin no further batch after this many seconds.
+        share: Maximum share of the time spent on writing, such as 0.1: pause after every write, longer if the database
+            is busy.
+        seconds: Start no new batch after this many seconds.
     """
 
     batch: Annotated[int | None, RARE] = None
@@ -222,14 +222,14 @@ class FillLimits(Options):
 
 @dataclass(frozen=True)
 class StartingModel(Options):
-    """A model that training starts from, and the code that models of one's own need.
+    """A pretrained model to train from, and the code for modules of your own.
 
     Args:
-        model: Network and weights to start from, in place of --backbone and --weights: hf:FOLDER, timm:FOLDER,
-            package:NAME, release:FOLDER, or FILE.py:FUNCTION, a function of yours that returns
-            limpet.Release.from_module(...). It says how images are read.
-        over: FILE.py:FUNCTION (or hf:FOLDER, ...) that gives the module which a release was made of, where --old or
-            --model is such a release: it holds weights and no code.
+        model: Pretrained network and weights, instead of --backbone and --weights: hf:FOLDER, timm:FOLDER,
+            package:NAME, release:FOLDER, or FILE.py:FUNCTION, your function that returns
+            limpet.Release.from_module(...). The model defines image preprocessing.
+        over: FILE.py:FUNCTION (or hf:FOLDER, ...) that returns the module of a release in --old or --model, if that
+            release contains weights and no code.
     """
 
     model: Model | None = None
@@ -270,21 +270,21 @@ class StartingModel(Options):
 
 @dataclass(frozen=True)
 class Network(Options):
-    """The network that is trained.
+    """The network to train.
 
     Args:
-        backbone: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; that of the scenario, or convnet,
-            when left out.
-        dim: Dimension of the embeddings.
-        projection: From backbone to embedding: linear, linear-bn, mlp, residual or none; linear when left out,
-            linear-bn on the lorentz space.
+        backbone: Backbone: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b. Default: that of the
+            scenario, or convnet.
+        dim: Embedding dimension.
+        projection: Projection from backbone to embedding: linear, linear-bn, mlp, residual or none. Default: linear;
+            linear-bn in lorentz space.
         backbone_options: Options of the backbone, such as filters of convnet.
-        centre_crop: Pixels of the middle of an image that the network sees, such as 224 or 256x128, as papers do that
-            read images at 256 pixels; all of it when left out.
-        mean: Subtracted from each channel, after scaling pixels to [0, 1].
-        std: Divides each channel.
+        centre_crop: Size in pixels of the centre crop that the network sees, such as 224 or 256x128, as in papers that
+            read images at 256 pixels. Default: the whole image.
+        mean: Value to subtract from each channel, after pixels are scaled to [0, 1].
+        std: Value to divide each channel by.
         weights: Local folder of published backbone weights.
-        freeze_backbone: Train projection and classifier only.
+        freeze_backbone: Train only the projection and the classifier.
     """
 
     backbone: str | None = None
@@ -330,15 +330,15 @@ class Network(Options):
 
 @dataclass(frozen=True)
 class Answers(Options):
-    """Who answers what.
+    """How relevance is defined and scores are averaged.
 
     Args:
-        protocol: Who answers what, and what is averaged; `limpet evaluate protocols` lists them. By label when left
-            out.
-        ground_truth: The file or folder of the protocol's ground truth.
-        relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
-            as clicks. Short for --protocol relevance --ground-truth.
-        protocol_options: Options of the protocol, such as no-relevant, what a query without a relevant item is worth:
+        protocol: How relevance is defined and scores are averaged; `limpet evaluate protocols` lists the choices.
+            Default: by label.
+        ground_truth: Ground truth of the protocol: a file or folder.
+        relevant: Pairs of a query and a relevant item, such as clicks: a .parquet or .csv file with the columns query
+            and item. Short for --protocol relevance --ground-truth.
+        protocol_options: Options of the protocol, such as no-relevant, the score of a query without a relevant item:
             exclude or zero.
     """
 
@@ -384,21 +384,21 @@ class Answers(Options):
 
 @dataclass(frozen=True)
 class Judging(Options):
-    """How the verdict is found.
+    """How the verdict is computed.
 
     Args:
-        gate_metric: The metric that decides the verdict; the protocol's own when left out.
-        min_effect: Smallest gain in the gate metric that is called compatible, as a fraction such as 0.005.
-        guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
-            cross - self_old below 0), whatever the gate metric says; none to let the gate metric alone decide; every
-            metric and the first hit when left out, of a chain the first hit alone.
-        resamples: Bootstrap resamples for the intervals.
-        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
-            queries share one.
-        device: Where to rank: cpu, cuda, cuda:1, mps.
-        workers: Number of processes that rank, each a part of the gallery; the results are the same. Default: this
+        gate_metric: Metric that decides the verdict. Default: that of the protocol.
+        min_effect: Minimum gain in the gate metric for the verdict "compatible", as a fraction such as 0.005.
+        guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (the whole interval of
+            cross - self_old below 0), whatever the gate metric says; none: the gate metric alone decides. Default:
+            every metric and the first hit; for a chain, only the first hit.
+        resamples: Number of bootstrap resamples for the intervals.
+        resample: Resample queries or whole classes, whose queries are correlated. auto: classes if several queries
+            share one.
+        device: Device for ranking: cpu, cuda, cuda:1, mps.
+        workers: Number of processes that rank, each for a part of the gallery; the results are the same. Default: this
             process alone, with one thread per core.
-        seed: Of the bootstrap, the random backfill orders and the choice of examples.
+        seed: Random seed for the bootstrap, the random backfill orders and the choice of examples.
     """
 
     gate_metric: str | None = None
@@ -442,10 +442,10 @@ class Shown(Options):
     """Items to show in the report.
 
     Args:
-        data: The data set or folder that was embedded, to show example images in the report.
-        texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
-            of ids and further columns (text, title, price, ...), a .txt file of texts, texts by name (clinc150), or
-            the URL of a table or collection. Further columns of files of embeddings are shown as they are.
+        data: Data set or folder that was embedded, to show example images in the report.
+        texts: Texts of the items, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
+            of ids and further columns (text, title, price, ...), a .txt file of texts, texts by name (clinc150), or the
+            URL of a table or collection. Further columns of embedding files are shown without this option.
     """
 
     data: str | None = None

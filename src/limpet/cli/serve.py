@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Listening(Options):
-    """Where the service listens, and who may ask.
+    """Address of the service, and access to it.
 
     Args:
-        host: Address to listen at. Any but a loopback address requires --keys.
+        host: Address to listen on. Any other than a loopback address requires --keys.
         port: Port of the API; 0 for any free one.
         health_port: Port of /livez, /readyz and /metrics, which need no key. Default: none.
         keys: File of keys: lines of NAME, read, write or upgrade, and the SHA-256 of the key. Default: the environment
-            variable LIMPET_KEYS, or everybody on this machine may do everything.
+            variable LIMPET_KEYS; without it, everybody on this machine may do everything.
         certificate: TLS certificate (PEM).
         certificate_key: Private key of the certificate, if another file has it.
     """
@@ -55,15 +55,15 @@ class Listening(Options):
 
 @dataclass(frozen=True)
 class LimitOptions(Options):
-    """What requests may take.
+    """Limits on requests.
 
     Args:
-        max_body: Mebibytes of a request.
-        max_k: Hits of a query.
-        max_batch: Queries or items of a request.
-        max_waiting: Items or texts that wait before requests are refused.
-        max_connections: Open connections of a process.
-        rate: Requests a second of one key, in each process. Default: any number.
+        max_body: Maximum size of a request in MiB.
+        max_k: Maximum number of hits per query.
+        max_batch: Maximum number of queries or items per request.
+        max_waiting: Maximum number of queued items or texts; further requests are refused.
+        max_connections: Maximum number of open connections per process.
+        rate: Maximum number of requests per second and key, in each process. Default: unlimited.
     """
 
     max_body: Annotated[int, RARE] = 16
@@ -76,13 +76,13 @@ class LimitOptions(Options):
 
 @dataclass(frozen=True)
 class Embedders(Opening):
-    """What embeds.
+    """The embedding models.
 
     Args:
         model: Models that embed queries and items: st:FOLDER_OR_NAME, package:NAME, openai:MODEL@URL, or release:FOLDER
             (also of images). During an upgrade, give the old and the new one.
-        texts: Gallery only: texts of the items, for a backfill: by name, a file, or the URL of a table or collection.
-        data: Gallery only: images of the items, for a backfill and the console: by name or folder.
+        texts: Gallery only: texts of the items, for a backfill: a name, a file, or the URL of a table or collection.
+        data: Gallery only: images of the items, for a backfill and the console: a name or folder.
     """
 
     model: list[Model] = field(default_factory=list)
@@ -92,11 +92,11 @@ class Embedders(Opening):
 
 @dataclass(frozen=True)
 class LiveOptions(Options):
-    """What live queries are to say of the model that is prepared.
+    """Live queries for the prepared model.
 
     Args:
-        shadow: Share of text searches, such as 0.1, of which the prepared model is asked as well once they are
-            answered. `GET /v1/upgrade/evidence` says how the models differ.
+        shadow: Share of text searches, such as 0.1, that are repeated with the prepared model after they are answered.
+            `GET /v1/upgrade/evidence` reports how the models differ.
         canary: Share of text searches that the prepared model answers.
     """
 
@@ -116,11 +116,12 @@ def serve(
 ) -> int:
     """Serve a gallery over HTTP, and the steps of an upgrade as jobs, until SIGTERM or Ctrl-C.
 
-    A browser finds the console there; the API is described at /openapi.json. Of an index that an application owns, only
-    the upgrade is served.
+    Open the address in a browser for the console; /openapi.json describes the API. For your own index, only the upgrade
+    is served.
 
     Args:
-        readers: Processes that answer searches beside the one that writes. Default: the one that writes answers them.
+        readers: Number of processes that answer searches, in addition to the writing process. Default: the writing
+            process answers them.
 
     Examples:
         limpet serve live --model st:models/v1

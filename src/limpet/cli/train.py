@@ -31,15 +31,16 @@ class Predecessor(Options):
     """The old model, which embedded the gallery.
 
     Args:
-        old: release:FOLDER, or hf:FOLDER, FILE.py:FUNCTION and the like; see --model.
-        old_data: Its own training data, like --data, for methods that measure it there (advbct).
-        scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
-            open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
+        old: Old model: release:FOLDER, hf:FOLDER, FILE.py:FUNCTION or another form of --model.
+        old_data: Training data of the old model, a name or folder, for methods that measure the old model on it
+            (advbct).
+        scenario: Split of the data; the old model is trained first, on its share: extended-data, extended-class,
+            open-data, open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
         scenario_options: Options of the split, such as old_fraction.
-        old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out. With
-            --model, both models start from that one, but for an old model of another network.
-        old_dim: Dimension of the old model of a scenario; that of the new models when left out. With fewer than these
-            have, old embeddings count as padded with zeros: see --pad-old.
+        old_backbone: Network of the old model of a scenario. Default: that of the scenario, or of the new model. With
+            --model, both models start from that one, unless the old model has another network.
+        old_dim: Dimension of the old model of a scenario. Default: that of the new models. Old embeddings of fewer
+            dimensions are padded with zeros: see --pad-old.
     """
 
     old: Model | None = None
@@ -79,20 +80,20 @@ class Predecessor(Options):
 
 @dataclass(frozen=True)
 class SpaceOptions(Options):
-    """The space that embeddings are points of.
+    """The embedding space.
 
     Args:
-        space: hypersphere or lorentz (hyperbolic); the old model's when left out, else the first that every method
-            knows: hypersphere, but for hbct.
-        curvature: K > 0 of the lorentz space (curvature -K); the old model's, or 1, when left out.
-        zeta: Distance from the origin to which points of the lorentz space reach; 1 for a first model, 0.2 more than
-            the old model's when left out. With --scenario, that of the new models.
-        lift_old: Lay an old model of the hypersphere onto the lorentz space, all its points at this distance from the
-            origin, and train a hyperbolic model over it; the release to embed with is written as old-lifted.
-        relift_old: With a --curvature other than the old model's, lift its tangent vectors again by the new one; the
-            release to embed with is written as old-lifted, too.
-        pad_old: Let an old model of fewer dimensions than --dim count as padded with zeros. Methods made for that, such
-            as free_dimensions, need no asking. Its stored vectors stay as they are.
+        space: Embedding space: hypersphere or lorentz (hyperbolic). Default: the old model's, or the first that every
+            method supports: hypersphere, except for hbct.
+        curvature: K > 0 of the lorentz space, whose curvature is -K. Default: the old model's, or 1.
+        zeta: Maximum distance of points in the lorentz space from the origin. Default: 1 for a first model, else 0.2
+            more than the old model's. With --scenario, it is that of the new models.
+        lift_old: Lift an old model from the hypersphere to the lorentz space, all points at this distance from the
+            origin, and train a hyperbolic model over it. The release to embed with is written as old-lifted.
+        relift_old: With a --curvature other than the old model's, lift its tangent vectors again with the new one. The
+            release to embed with is written as old-lifted.
+        pad_old: Pad an old model of fewer dimensions than --dim with zeros. Methods designed for that, such as
+            free_dimensions, do not need this option. The stored vectors stay as they are.
     """
 
     space: str | None = None
@@ -114,12 +115,12 @@ class SpaceOptions(Options):
 
 @dataclass(frozen=True)
 class Destination(Options):
-    """Where releases go.
+    """Output folder and logs.
 
     Args:
-        out: Folder for the releases; an interrupted run continues, a finished one is kept.
-        logger: Also write the numbers of training as TensorBoard's event files (tensorboard), a table (csv), a database
-            of MLflow (mlflow) or an offline run of Weights & Biases (wandb).
+        out: Output folder for the releases. An interrupted run continues; a finished one is kept.
+        logger: Also log training metrics: as TensorBoard event files (tensorboard), a table (csv), an MLflow database
+            (mlflow) or an offline run of Weights & Biases (wandb).
         again: Retrain if the code of limpet or of your method has changed; the previous release is kept as
             FOLDER.before-1.
     """
@@ -176,10 +177,10 @@ def train(
     "independent" can be trained: a first model, without a predecessor.
 
     Args:
-        data: A data set by name (`limpet data list`), or a folder with one sub-folder of images per class.
+        data: Data set: a name (`limpet data list`), or a folder with one subfolder of images per class.
         method: One or more compatibility methods (`limpet methods`).
-        head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
-            space; the first of them when left out.
+        head: Training classifier: softmax (the default), normalised or arcface on the hypersphere, lorentz on the
+            lorentz space.
 
     Examples:
         limpet train --data photos --scenario extended-class --method p2s --out runs/photos

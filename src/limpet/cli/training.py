@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training(Options):
-    """How models are trained.
+    """Training options.
 
     Args:
-        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
-        head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
-        recipe: Settings of the training by name, such as --recipe.epochs 30: epochs, batch-size, items-per-class,
-            optimizer, learning-rate, backbone-rate, momentum, nesterov, weight-decay, schedule, milestones, power,
-            warmup-epochs, clip-norm, augmentation.NAME, old-view, precision, channels-last, freeze-batch-norm,
-            trainable.last, trainable.lora, accelerator, devices, workers, data-on-device.
-        seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
+        method_options: Options of the method; for several methods, a mapping from names to options.
+        head_options: Options of the head, such as scale and margin of arcface, or triplet of any head.
+        recipe: Training settings, such as --recipe.epochs 30: epochs, batch-size, items-per-class, optimizer,
+            learning-rate, backbone-rate, momentum, nesterov, weight-decay, schedule, milestones, power, warmup-epochs,
+            clip-norm, augmentation.NAME, old-view, precision, channels-last, freeze-batch-norm, trainable.last,
+            trainable.lora, accelerator, devices, workers, data-on-device.
+        seed: Random seed for initial weights, data order, augmentation, sampling and the method.
     """
 
     method_options: Named = field(default_factory=dict)

@@ -139,7 +139,7 @@ class GalleryResponse(AnsweredAt):
 
 
 class UpsertRequest(RequestBody):
-    """Items to write whole: metadata and vectors replace what was there."""
+    """Items to write whole: metadata and vectors replace those stored before."""
 
     ids: list[str] = Field(min_length=1)
     vectors: dict[str, GivenVectors] | None = Field(

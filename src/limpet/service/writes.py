@@ -32,7 +32,7 @@ _UPSERT = {
 
 @upserts.post("/items", response_model=Written, openapi_extra=_UPSERT)
 async def upsert(request: Request) -> Response:
-    """Write items whole: their metadata and vectors replace what was there. The answer comes when they are durable."""
+    """Write items whole, replacing their stored metadata and vectors. The response is sent once they are durable."""
     service: Serving = request.app.state.serving
     service.writer.refuse_reader()
     _, body = await body_of(request, JSON)

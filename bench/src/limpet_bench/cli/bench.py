@@ -51,17 +51,16 @@ _CLOCK = "worked.json"
 
 @dataclass(frozen=True)
 class Steps(Options):
-    """Which steps of the suite, where they are kept, and what runs them.
+    """Steps of the suite, their cache, and the devices that run them.
 
     Args:
-        out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out. A former
-            leaderboard of the same suite there is replaced, that of another suite never.
-        cache: Folder of finished steps, shared by suites.
-        seeds: Other seeds than those of the suite, such as 0 1 2.
-        processes: Number of steps to run at once; the number of devices, or processor cores, when left out.
-        device: Where models are trained, taken in turn: cpu, or cuda:0 cuda:1; every accelerator
-            found when left out.
-        retry_failed: Run again what failed of this suite.
+        out: Output folder for results.json, leaderboard.html and the tables. Default: runs/bench/SUITE. A previous
+            leaderboard is replaced only if it is of the same suite.
+        cache: Cache folder of finished steps, shared by suites.
+        seeds: Seeds to use instead of those of the suite, such as 0 1 2.
+        processes: Number of steps to run at once. Default: the number of devices, or processor cores.
+        device: Training devices, used in turn: cpu, or cuda:0 cuda:1. Default: every accelerator found.
+        retry_failed: Rerun the failed steps of this suite.
     """
 
     out: Path | None = None
@@ -132,14 +131,14 @@ def run(
 ) -> int:
     """Compare methods over data sets, scenarios and seeds, and write a leaderboard.
 
-    Runs the steps of a suite that are not finished: models to train, embeddings, scores. Finished steps are kept by
-    their contents, so suites share old and independent models, an interrupted run continues, and a changed option
-    reruns only the steps that depend on it. The exit code is 1 if a step failed.
+    Only unfinished steps of a suite run: models to train, embeddings, scores. Finished steps are cached by their
+    contents, so suites share old and independent models. An interrupted run continues, and a changed option reruns only
+    the steps that depend on it. The exit code is 1 if a step failed.
 
     Args:
-        suite: A built-in suite, which `limpet-bench suites` lists, or a Python file with a function that returns one.
-        report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
-            are installed (`pip install '.[report]'`).
+        suite: Built-in suite (`limpet-bench suites`), or a Python file with a function that returns one.
+        report: html writes the page leaderboard.html, none does not. Default: html if its packages are installed (`pip
+            install '.[report]'`).
 
     Examples:
         limpet-bench run omniglot-small
@@ -160,10 +159,10 @@ def run(
 def plan(suite: str, /, *, steps: Steps = Steps()) -> int:
     """List the steps that a suite would run, and estimate how long they take; nothing is changed.
 
-    It takes the options of `limpet-bench run`. Where data is missing, its runs are listed without their steps.
+    The options are those of `limpet-bench run`. If data is missing, its runs are listed without their steps.
 
     Args:
-        suite: A built-in suite, which `limpet-bench suites` lists, or a Python file with a function that returns one.
+        suite: Built-in suite (`limpet-bench suites`), or a Python file with a function that returns one.
 
     Examples:
         limpet-bench plan omniglot-small

@@ -59,24 +59,24 @@ def sessions(
     an interrupted run, repeat the command.
 
     Args:
-        data: A data set by name (`limpet data list`), or a folder with one sub-folder of images per class.
-        out: Folder for releases, galleries, results.json and report.html.
-        plan: What arrives when: disjoint (every session has classes of its own), blurry (all classes from the start,
-            each mostly in one session) or general-incremental (new classes, and fresh images of old ones).
+        data: Data set: a name (`limpet data list`), or a folder with one subfolder of images per class.
+        out: Output folder for releases, galleries, results.json and report.html.
+        plan: Order in which data arrives: disjoint (every session has classes of its own), blurry (all classes from the
+            start, each mostly in one session) or general-incremental (new classes, and fresh images of old ones).
         plan_options: Options of the plan: sessions, validation (share of each session's images that become
             validation queries, or a whole number per class), minor_share (blurry), first_classes, new_classes and
             old_share (general-incremental).
         method: One or more methods (`limpet methods`): cvs, bct, lwf, mmd, ewc, rwalk, rainbow; finetune and joint
             are the lower and the upper bound.
-        budget: How many images of earlier sessions a method with a memory may keep, in all.
-        test_images: Images of every class that become test queries, the first ones; when left out, the data's own
-            queries are asked, if they are of the classes trained on.
-        classes: Number of classes to use, from the first; all when left out.
-        head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
+        budget: Maximum number of images of earlier sessions that a method with a memory keeps, in total.
+        test_images: Number of images per class that become test queries, from the first. Default: the data's own
+            queries, if they are of the classes trained on.
+        classes: Number of classes to use, from the first. Default: all.
+        head: Training classifier: normalised (cosines over 0.05), softmax or arcface.
         again: Rerun methods whose code, or that of limpet, has changed, and all methods if it trained the first
             session; previous results are kept as FOLDER.before-1.
-        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install '.[report]'`).
+        report: html writes the page report.html, none does not. Default: html if its packages are installed (`pip
+            install '.[report]'`).
 
     Examples:
         limpet-bench sessions general-incremental --data photos --plan-options.first-classes 4

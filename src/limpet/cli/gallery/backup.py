@@ -19,13 +19,13 @@ _ELSEWHERE = {"postgresql": "postgresql://…", "sharded": "sharded:FILE", "s3":
 
 
 def backup(gallery: GalleryUrl, dest: Path) -> int:
-    """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
+    """Copy everything that the gallery holds at one commit to a new folder. Searches and writes continue.
 
-    What was written is read back and compared; the folder
-    appears when it is whole. That of a gallery in a folder can be opened where it is.
+    The backup is read back and compared; the folder appears when it is complete. The backup of a gallery in a folder
+    can be opened in place.
 
     Args:
-        dest: A new or empty folder, best on another disk.
+        dest: New or empty folder, best on another disk.
 
     Examples:
         limpet gallery backup live /backups/live
@@ -40,13 +40,12 @@ def backup(gallery: GalleryUrl, dest: Path) -> int:
 
 
 def restore(gallery: GalleryUrl, backup: Path) -> int:
-    """Make the gallery of a backup in a new place of the same kind; it is there whole, or not at all.
+    """Create a gallery from a backup in a new place of the same kind, completely or not at all.
 
-    Every file is compared before anything is written, and
-    what was restored is opened and counted.
+    Every file is compared before anything is written. The restored gallery is opened and counted.
 
     Args:
-        backup: Folder that `limpet gallery backup` wrote; it stays as it is.
+        backup: Folder that `limpet gallery backup` wrote; it is not changed.
 
     Examples:
         limpet gallery restore live-again /backups/live

@@ -33,19 +33,19 @@ def create(
     dim: int | None = None,
     columns: list[str] = [],
 ) -> int:
-    """Make a gallery for the vectors of a model, and fill it if items are given.
+    """Create a gallery for the vectors of a model, and fill it if items are given.
 
-    ``limpet gallery create G --embeddings runs/old`` makes one and fills it. So does the URL of a table or
-    collection, whose columns become metadata of the types that they have there. Of PostgreSQL, numeric becomes number
-    (integer where it has no fraction and at most 18 digits), uuid, json, dates and times become text, moments of time
-    in UTC.
+    ``limpet gallery create G --embeddings runs/old`` creates and fills a gallery. So does the URL of a table or
+    collection, whose columns become metadata of the same types. In PostgreSQL, numeric becomes number (integer if it
+    has no fraction and at most 18 digits). uuid, json, dates and times become text; timestamps with a time zone are in
+    UTC.
 
     Args:
-        source: Items to begin with; or the model alone, --model, or --name with --dim.
-        hnsw: Approximate indexes, which `limpet gallery index` builds.
-        dim: Dimension of the vectors of the model --name, where no items are given.
-        columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json. Those
-            that the embeddings or the table have when left out.
+        source: Initial items; or the model alone: --model, or --name with --dim.
+        hnsw: Options of approximate indexes, which `limpet gallery index` builds.
+        dim: Dimension of the vectors of the model --name, if no items are given.
+        columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json.
+            Default: those of the embeddings or the table.
 
     Examples:
         limpet gallery create live --embeddings runs/old

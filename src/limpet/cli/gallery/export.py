@@ -9,12 +9,11 @@ from limpet.cli.gallery.options import GalleryUrl
 
 
 def export(gallery: GalleryUrl, *, out: Path, generation: str | None = None) -> int:
-    """Write the vectors and metadata of one generation to a file that other programs read.
+    """Export the vectors and metadata of one generation to a file for other programs.
 
     Args:
-        out: File to write: .parquet (all metadata, written piece by piece), .safetensors (embeddings for `limpet`) or
-            .npz.
-        generation: Its name or fingerprint; the active one when left out.
+        out: Output file: .parquet (all metadata, written in batches), .safetensors (embeddings for `limpet`) or .npz.
+        generation: Name or fingerprint of the generation. Default: the active one.
 
     Examples:
         limpet gallery export live --out vectors.parquet

@@ -32,17 +32,17 @@ EMBEDDED_AT_ONCE = 2000  # items of one commit where a model embeds them now
 
 @dataclass(frozen=True)
 class Items(Embedder):
-    """Where items come from: embeddings, a table, or a model that embeds texts or images now.
+    """Source of the items: embeddings, a table, or a model that embeds texts or images now.
 
     Args:
-        embeddings: A folder that `limpet embed` wrote (its gallery), a folder of .parquet files, one .safetensors,
-            .npz, .npy or .parquet file, or the URL of a table or collection:
-            postgresql://USER@HOST/DATABASE?table=items, lance:FOLDER#TABLE and the like.
-        take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
-            all that can, or in a gallery that is there all that have the name of one of its columns.
-        name: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
-            such as g1.
-        skip_unusable: Leave out items whose vector is zero, NaN or infinite, and list their ids.
+        embeddings: Embeddings: a folder of `limpet embed` (its gallery), a folder of .parquet files, one .safetensors,
+            .npz, .npy or .parquet file, or the URL of a table or collection, such as
+            postgresql://USER@HOST/DATABASE?table=items or lance:FOLDER#TABLE.
+        take: Columns of a table to keep as metadata: title, or price=unit_price to rename it. Default: all possible
+            columns; for an existing gallery, all with the name of one of its columns.
+        name: Name of the model that made the vectors, if they do not store it; or a generation of the gallery, such as
+            g1.
+        skip_unusable: Skip items whose vector is zero, NaN or infinite, and list their ids.
     """
 
     embeddings: Place | None = None
@@ -151,10 +151,10 @@ class Items(Embedder):
 
 @dataclass(frozen=True)
 class Commits(Options):
-    """How items are written.
+    """Options for writing items.
 
     Args:
-        skip_existing: Pass over items that are there already.
+        skip_existing: Skip items that the gallery already contains.
         batch: Items per commit.
     """
 
@@ -171,10 +171,10 @@ def import_rows(
 ) -> int:
     """Add items from a file of embeddings, a Parquet file or folder, or the URL of a table or collection.
 
-    Or from texts or images, which a model embeds now.
+    Texts or images can be imported as well; a model embeds them now.
 
-    Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
-    further columns are taken along if the gallery has columns of their names.
+    Rows are read and written in batches. To resume an interrupted import, repeat the command with --skip-existing.
+    Labels and further columns are imported if the gallery has columns of the same names.
 
     Examples:
         limpet gallery import live --embeddings runs/more

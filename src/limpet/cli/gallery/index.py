@@ -12,14 +12,15 @@ def index(
     hnsw: GraphOptions = GraphOptions(),
     generation: str | None = None,
 ) -> int:
-    """Build an approximate index, which `search --approximate` follows; searches go on meanwhile.
+    """Build an approximate index for `search --approximate`. Searches continue meanwhile.
 
-    A backfill indexes later generations likewise. PostgreSQL keeps whole vectors of up to 2,000 numbers in it, on the
-    hypersphere numbers of 16 bits of up to 4,000, and signs of up to 16,000, of which the best are compared exactly.
+    A backfill also indexes later generations. In PostgreSQL, the index stores whole vectors of up to 2,000 numbers. On
+    the hypersphere, it stores 16-bit numbers for up to 4,000, and signs for up to 16,000, whose best hits are compared
+    exactly.
 
     Args:
-        hnsw: How the index is built; as before when left out. Another one is built anew.
-        generation: Whose vectors; those of the generation that a backfill fills when left out.
+        hnsw: Options of the index. Default: as before. If they change, the index is rebuilt.
+        generation: Generation to index. Default: the one that a backfill fills.
 
     Examples:
         limpet gallery index postgresql://me@host/shop --graph.m 24 --graph.ef-construction 128

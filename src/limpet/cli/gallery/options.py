@@ -112,12 +112,12 @@ def _refuse_own_index(url: str) -> None:
 
 @dataclass(frozen=True)
 class GraphOptions(Options):
-    """How approximate indexes are built and searched.
+    """Options of approximate indexes.
 
     Args:
-        graph: Options of the graphs of PostgreSQL (HNSW), such as --graph.m 24: m, links of every row; ef-construction,
-            rows that are looked at to link one; ef-search, rows that a search looks at. More find more, in a larger
-            index or a longer time; 16, 64 and 100 when never said.
+        graph: Options of HNSW indexes in PostgreSQL, such as --graph.m 24: m, links per row; ef-construction, rows
+            examined to link a row; ef-search, rows examined by a search. Higher values find more, with a larger index
+            or more time. Defaults: 16, 64 and 100.
     """
 
     graph: Annotated[Named, RARE] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def note_of(model: Model) -> str:
 
 @dataclass(frozen=True)
 class Links(Options):
-    """What lets queries of a new model search existing vectors.
+    """Links that let queries of a new model search existing vectors.
 
     Args:
         evidence: results.json of `limpet evaluate`, or its folder, which shows that new queries can search existing

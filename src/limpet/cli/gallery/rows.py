@@ -30,10 +30,10 @@ class Items(Embedder):
     """The items: embeddings, or texts or images that a model embeds now.
 
     Args:
-        embeddings: Of the items, one file, folder or URL per model; metadata is that of the first.
-        name: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
+        embeddings: Embeddings of the items, one file, folder or URL per model; the first one provides the metadata.
+        name: Name of the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, such as
             g1.
-        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids.
+        skip_unusable: Skip items whose vector is zero, NaN or infinite, and list their ids.
     """
 
     embeddings: list[Place] = field(default_factory=list)
@@ -145,11 +145,11 @@ def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: i
 
 
 def delete(gallery: GalleryUrl, *, ids: list[str] = [], ids_from: Path | None = None) -> int:
-    """Remove items with all their vectors; a backfill does not bring them back.
+    """Remove items with all their vectors; a backfill does not restore them.
 
     Args:
-        ids: The items.
-        ids_from: File of ids, one a line.
+        ids: Ids of the items to remove.
+        ids_from: File of ids, one per line.
 
     Examples:
         limpet gallery delete live --ids 17 42

@@ -39,15 +39,15 @@ ROWS_SHOWN = 40
 
 @dataclass(frozen=True)
 class Queries(Embedding):
-    """What is searched for, and what embeds it.
+    """Queries, and the model that embeds them.
 
     Args:
-        queries: Embeddings: a folder that `limpet embed` wrote (its queries), one file, or a URL.
-        like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
-        data: Images by name or folder, whose queries are embedded by --model.
-        image: Files of images, likewise.
-        text: Texts, each in quotes, likewise.
-        name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        queries: Embeddings of queries: a folder of `limpet embed` (its queries), one file, or a URL.
+        like: Id of an item of the gallery whose stored vector is the query; the item itself is excluded.
+        data: Images by name or folder, whose queries --model embeds.
+        image: Image files as queries, which --model embeds.
+        text: Texts as queries, each in quotes, which --model embeds.
+        name: Name of the model, for .npz, .npy and .parquet files, which do not store it; or a generation, such as g1.
     """
 
     queries: Place | None = None
@@ -110,19 +110,19 @@ class Queries(Embedding):
 
 @dataclass(frozen=True)
 class SecondStage(Options):
-    """A second stage, in which the new model scores again, while an upgrade is started or swapped.
+    """A second stage, in which the new model rescores candidates, while an upgrade is started or swapped.
 
     Args:
-        rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are
-            embedded from --texts or --rescore-data, and the vectors kept. No second stage when left out.
+        rescore: Number of candidates per query that the new model scores again. Candidates without a new vector are
+            embedded from --texts or --rescore-data, and the vectors kept. Default: no second stage.
         rescore_budget: Maximum number of candidates to embed per query.
-        rescore_data: The images of the items by name or folder; those of --data when left out.
-        rescore_with: What gives candidates their new vectors: stored vectors, a file, a folder or a URL; the model of
-            the queries when left out.
-        old: The old model, whose queries find the candidates: a model that embeds --data, --image or --text, too; or
-            its embeddings of the same queries, a file, folder or URL. The new queries find them, where a link lets
-            them, when left out.
-        old_name: What you call the old model, of an .npz, .npy or .parquet file; or its generation, such as g1.
+        rescore_data: Images of the items, by name or folder. Default: those of --data.
+        rescore_with: Source of the candidates' new vectors: a file, a folder or a URL of stored vectors. Default: the
+            model of the queries.
+        old: Old model, whose queries find the candidates: a model that also embeds --data, --image or --text; or its
+            embeddings of the same queries, a file, folder or URL. Default: the new queries find them, if a link lets
+            them.
+        old_name: Name of the old model, for .npz, .npy and .parquet files; or its generation, such as g1.
     """
 
     rescore: int | None = None
@@ -191,18 +191,18 @@ def search(
     approximate: Annotated[bool, RARE] = False,
     count_traffic: Annotated[bool, RARE] = False,
 ) -> int:
-    """Find the items nearest to queries, among all vectors that queries of their model may search.
+    """Find the nearest items to queries, among all vectors that queries of their model may search.
 
-    With --json: hits with generation, metadata and text, and how many items could be found at all.
+    --json prints hits with generation, metadata and text, and the number of items that can be found.
 
     Args:
-        k: Hits per query.
-        where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
-            "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
-        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids, and
-            embedded with --rescore.
-        approximate: Use approximate indexes where there are any; every vector is compared otherwise.
-        count_traffic: Count the hits, for a backfill in the order traffic.
+        k: Number of hits per query.
+        where: Metadata filters that must all match, each in quotes: "price<10" "label=red", or "label IN ('red',
+            'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
+        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside the ids, and
+            embedded for --rescore.
+        approximate: Use approximate indexes where they exist. Default: compare every vector.
+        count_traffic: Count the hits, for a backfill with --order traffic.
 
     Examples:
         limpet gallery search live --text "my parcel did not come" --model st:models/v1

@@ -101,13 +101,13 @@ class NewVectors(WorkerOptions, Embedder):
     Args:
         model: The new model: SCHEME:PLACE, such as release:FOLDER or st:NAME, for a gallery with --texts or --data; or
             its stored vectors: a file, a folder of `limpet embed`, or a URL.
-        over: What an adapter or a head reads: a text model or stored vectors. Default: the text model that the head
+        over: Input of an adapter or a head: a text model or stored vectors. Default: the text model that the head
             names. Or FILE.py:FUNCTION, which returns your module of a release.
         data: Gallery only: images by name or folder, with the ids of the gallery; or the URL of a table or collection
             with a column of paths.
         texts: Gallery only: texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection
             with a column of texts, which is read batch by batch.
-        name: Name of the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        name: Name of the model, for .npz, .npy and .parquet files; or a generation, such as g1.
     """
 
     name: str | None = None

@@ -29,11 +29,11 @@ def link(
     """Let queries of one model search the vectors of another, in a direction that a report measured.
 
     Args:
-        evidence: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
+        evidence: results.json of `limpet evaluate`, or its folder: --old is the searched model, --new that of the
             queries.
-        query: Generation whose model embeds the queries; the new or else the active one when left out.
-        of: Generation whose vectors they search; the active one, or the one before it, when left out.
-        force: A reason to do so without a passing report.
+        query: Generation whose model embeds the queries. Default: the new one, or else the active one.
+        of: Generation whose vectors they search. Default: the active one, or the one before it.
+        force: Reason to link the models without a passing report.
 
     Examples:
         limpet gallery link live --evidence runs/link-report
@@ -63,11 +63,11 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
 
 
 def calibrate(gallery: GalleryUrl) -> int:
-    """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
+    """Put scores of old and new vectors on one scale, so that searches merge hits by score.
 
-    For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
-    rank where it maps queries, and by scores as they are where it maps vectors. What a query scores in either part is
-    compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
+    Use it in an upgrade whose adapter maps queries or old vectors, after a part is backfilled. Until then, hits are
+    merged by rank if it maps queries, and by raw score if it maps vectors. No labels are needed: the scores of a query
+    are compared with those on a cohort of up to 1,000 items that have both vectors.
 
     Examples:
         limpet gallery calibrate live
@@ -85,7 +85,7 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
     """Delete vectors and files that are no longer needed, and merge small files.
 
     Args:
-        older_than: Keep files that readers of this age may still use, in seconds.
+        older_than: Maximum age of active readers in seconds; files that they may still use are kept.
 
     Examples:
         limpet gallery gc live

@@ -41,8 +41,8 @@ def plan(
     A sample of the items is embedded and timed. The upgrade need not be started.
 
     Args:
-        items: Plan for this many items like those that are there, such as 1e9.
-        machines: How many machines embed, each as fast as this one.
+        items: Plan for this many items, similar to the existing ones, such as 1e9.
+        machines: Number of machines that embed, each as fast as this one.
         seconds: Report how far a backfill gets in this many seconds.
         evidence: Gallery only: results.json of `limpet evaluate`, for an upgrade that is not started yet.
 

@@ -47,21 +47,21 @@ def rehearse(
 ) -> int:
     """Rehearse a whole upgrade on an in-memory copy of a sample: swap, backfill and rollback, with searches throughout.
 
-    Your index is only read; the upgrade need not be started. The exit code is 0 if searches find as much as today or
-    more, at the end and on the way, and 1 otherwise. Without labels this is unknown: the exit code is 3 if no step or
-    search failed.
+    Your index is only read; the upgrade need not be started. The exit code is 0 if searches find at least as
+    much as today, at every step and at the end, and 1 otherwise. Without labels this is unknown: the exit code is 3 if
+    no step or search failed.
 
     Args:
-        links: What lets new queries search old vectors, for an upgrade that is not started yet. For your own index,
-            only --evidence, as `start --same-column` takes it.
+        links: Links that let new queries search old vectors, for an upgrade that is not started yet. For your own
+            index, only --evidence, as `start --same-column` takes it.
         out: Folder for rehearsal.json and rehearsal.html.
-        sample: Number of items of the copy, at least 20.
+        sample: Number of items in the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model. Default: sampled items.
         old_name: Name of the old model, for .npz, .npy and .parquet queries, and for your own index before the start.
         order: Gallery only: backfill orders to rehearse, the first one completely. Default: all that apply.
         class_column: Metadata column of the class: items of a query's class are relevant.
-        threshold: Thresholds on scores of today; prints the new threshold for each.
-        seed: Random seed of the sample and of random orders.
+        threshold: Thresholds on current scores; prints the new threshold for each.
+        seed: Random seed for the sample and random orders.
 
     Examples:
         limpet upgrade rehearse live --model st:models/v2 --texts requests.csv --link runs/link/adapter

@@ -159,8 +159,8 @@ def backfill(
 ) -> int:
     """Re-embed items that have no vector of the new model, in batches. Run it again to resume.
 
-    Items that are written or deleted meanwhile keep what was written. Items whose text is blank get no vector. The exit
-    code is 1 if the source lacks other items.
+    Concurrent writes and deletions are never overwritten. Items whose text is blank get no vector. The exit code is 1
+    if the source lacks other items.
 
     Args:
         of: Your own index only: the model to fill in, new (the default) or old before a rollback.
@@ -296,12 +296,12 @@ def swap(
     """Activate the new model: from now on queries search its vectors.
 
     In a gallery this is one commit; in a PostgreSQL table, one transaction renames both columns; for a collection, the
-    ledger and then the alias lead to the new vectors. With --same-column your application queries with the new model
+    ledger and then the alias switch to the new vectors. With --same-column your application queries with the new model
     from now on.
 
     Args:
-        source: Your own index only: what embeds items that were written since the backfill. Without it, swap is refused
-            if there are such items.
+        source: Your own index only: model that embeds items written since the backfill. Without it, swap is refused if
+            there are such items.
         writes: Your own index only: the model your application writes with from now on. Default: as before.
         allow_missing: Maximum number of items that queries of the new model do not find. Default: 0.
         force: Gallery only: swap anyway. Give a reason; it is logged.
@@ -329,8 +329,8 @@ def rollback(
     With --same-column, old vectors are restored in small transactions. Run the command again to resume.
 
     Args:
-        source: Your own index only: what makes old vectors of items that were written since the swap. Without it,
-            rollback is refused if there are such items.
+        source: Your own index only: source of old vectors for items written since the swap. Without it, rollback is
+            refused if there are such items.
         writes: Your own index only: the model your application writes with from now on. Default: as before.
         allow_missing: Your own index only: maximum number of items without an old vector. Default: 0. In a gallery,
             such items never stop a rollback.
@@ -393,7 +393,7 @@ def verify(url: LiveUrl, *, source: LateVectors = LateVectors(), watch: float | 
     Args:
         source: Your own index only: the active model. Up to 256 items written since the last swap are embedded again,
             to find a writer that still uses the other model.
-        watch: Your own index only: seconds to watch pg_stat_statements. Default: all that it remembers.
+        watch: Your own index only: seconds to watch pg_stat_statements. Default: check everything it has recorded.
 
     Examples:
         limpet upgrade verify live
@@ -422,7 +422,7 @@ def writes(url: LiveUrl, *, source: LateVectors = LateVectors(), of: str, allow_
     A collection has no triggers: this command first copies over what your application wrote until now.
 
     Args:
-        source: What embeds items of a collection that were written since the last backfill.
+        source: Model that embeds items of a collection written since the last backfill.
         of: The model of the application's vectors: old, new, or its name.
         allow_missing: Maximum number of items of a collection without a vector of that model.
 

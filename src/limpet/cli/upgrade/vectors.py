@@ -63,13 +63,13 @@ class StartedModel(NewModel):
 
 @dataclass(frozen=True)
 class LateVectors(Embedding):
-    """What embeds items that the application wrote since the last backfill.
+    """Model that embeds items which the application wrote since the last backfill.
 
     Args:
         model: Your own index only: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL, which embed its texts;
             release:FOLDER, a head or a fine-tuned model; or adapter:FOLDER.
-        over: What a head or an adapter reads: a text model, of a head the one on record when left out; of an adapter
-            the stored vectors when left out.
+        over: Text model whose vectors a head or an adapter maps. Default: the recorded model for a head, the stored
+            vectors for an adapter.
     """
 
     def opened(self, it: UpgradeSteps, side: ModelSide) -> VectorSource | None:
