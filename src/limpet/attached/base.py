@@ -1,4 +1,4 @@
-"""What an upgrade in somebody else's place offers beyond `limpet.upgrade.base.Upgrade`."""
+"""Interface of upgrades of application-owned indexes, in addition to `limpet.upgrade.base.Upgrade`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBER = np.dtype(np.float32).itemsize
 
 @dataclass(frozen=True)
 class Right:
-    """A right that a start takes."""
+    """A privilege that a start requires."""
 
     statement: str
     held: bool
@@ -46,12 +46,12 @@ class Right:
 
 @dataclass(frozen=True)
 class StartPlan:
-    """What a start would do to an index that an application owns; nothing was changed.
+    """Dry run of a start on an index that an application owns; nothing is changed.
 
     Args:
-        refusals: What rules the index out, in words; empty where nothing does.
-        steps: What every step would do, in SQL or in words.
-        rights: What the start takes, no more, and which of it is there.
+        refusals: Reasons why the start is impossible; empty if it is possible.
+        steps: Steps of the start, as SQL or text.
+        rights: The privileges that the start requires, and whether each is granted.
     """
 
     refusals: tuple[str, ...]
@@ -61,12 +61,12 @@ class StartPlan:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The statements that give the rights that are lacking."""
+        """The statements that grant the missing privileges."""
         return tuple(right.statement for right in self.rights if not right.held)
 
     @property
     def possible(self) -> bool:
-        """Whether nothing stands against the start."""
+        """Whether the start is possible."""
         return not (self.lacking or self.refusals)
 
 
@@ -75,30 +75,30 @@ class NotStartedError(GalleryError):
 
 
 class OwnedIndex(ABC):
-    """An index that an application owns, whose upgrade is started or not: it can be rehearsed from its rows alone."""
+    """An index that an application owns, whether its upgrade is started or not; rehearsing needs only its rows."""
 
     @property
     @abstractmethod
     def rows(self) -> Address:
-        """Where its rows are, as a source."""
+        """The rows as a source."""
 
     @property
     @abstractmethod
     def texts(self) -> ItemSource[list[str]]:
-        """Texts of the items as they are at the moment."""
+        """Current texts of the items."""
 
     @property
     @abstractmethod
     def stored(self) -> VectorSource:
-        """The old vectors of the items as they are at the moment."""
+        """Current old vectors of the items."""
 
     @abstractmethod
     def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the two models; one of dimension 0 is not known yet."""
+        """Return one of the two models; dimension 0 means not known yet."""
 
     @property
     def mixed(self) -> bool:
-        """Whether vectors of both models share a column, where queries of either find them."""
+        """Whether vectors of both models share a column, so that queries of either model find them."""
         return False
 
     @showing("rehearsal")
@@ -108,15 +108,16 @@ class OwnedIndex(ABC):
         queries: tuple[EmbeddingSet, EmbeddingSet] | None = None, class_column: str = "label", seed: Seed = 0,
         progress: Progress[Told] = None,
     ) -> Rehearsal:  # fmt: skip
-        """Rehearse the upgrade in a gallery in memory that holds a sample of the rows, which are only read.
+        """Rehearse the upgrade on a sample of the rows, in an in-memory gallery; the index is only read.
 
         Args:
-            source: Where the vectors of the new model come from.
-            sample: Rows of the copy.
-            reports: What lets new queries search old vectors, where both are to share a column; see `Gallery.start`.
-            queries: The same queries by the old and by the new model; sampled rows when left out.
-            class_column: Column of the class: rows of a query's class are relevant.
-            seed: Of the sample, and of what is shown.
+            source: Source of the vectors of the new model.
+            sample: Number of rows in the sample.
+            reports: Evaluation reports that allow new queries on old vectors, if both share a column; see
+                `Gallery.start`.
+            queries: The same queries embedded by the old and the new model. Default: sampled rows.
+            class_column: Column of the class; rows of the same class as a query are relevant.
+            seed: Random seed of the sample and of the examples shown.
             progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
                 "total" while rows are embedded.
         """
@@ -139,28 +140,28 @@ class OwnedIndex(ABC):
 
 
 class Attachment(OwnedIndex, Upgrade):
-    """An upgrade that is carried out where an application keeps its vectors, beside that application."""
+    """An upgrade of an index that an application owns and keeps using meanwhile."""
 
     notes: tuple[str, ...] = ()
 
     @property
     @abstractmethod
     def entry(self) -> AttachmentEntry[Any]:
-        """The attachment as its ledger has it now."""
+        """The attachment as currently recorded in its ledger."""
 
     @property
     def state(self) -> AttachmentState:
-        """Its phase, its models, and who writes with which."""
+        """The phase, the models, and which model each writer uses."""
         return self.entry.state
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Phase of the upgrade."""
         return self.state.phase
 
     @property
     def serving(self) -> ModelSide:
-        """Whose vectors queries find."""
+        """The model whose vectors queries find."""
         return self.state.serving
 
     @property
@@ -170,7 +171,7 @@ class Attachment(OwnedIndex, Upgrade):
 
     @property
     def started(self) -> datetime:
-        """When it began."""
+        """Start time."""
         return self.entry.started
 
     def model(self, side: ModelSide) -> UpgradeModel:
@@ -190,7 +191,7 @@ class Attachment(OwnedIndex, Upgrade):
         """Return ids of at most ``limit`` items that have an up-to-date old vector."""
 
     def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
-        """Return the steps that are left until the new model serves, see `Upgrade.remaining`."""
+        """Return the remaining steps until the new model is served; see `Upgrade.remaining`."""
         state = self.state
         if state.shared:
             steps: tuple[UpgradeStep, ...] = ("swap", "backfill")
@@ -204,11 +205,11 @@ class Attachment(OwnedIndex, Upgrade):
         self, source: VectorSource | None = None, *, sample: Annotated[int, Ge(2)] = SAMPLE,
         **options: Unpack[PlanOptions],
     ) -> BackfillPlan:  # fmt: skip
-        """Say what a backfill of the new vectors will take; nothing is changed.
+        """Estimate time and cost of a backfill of the new vectors; nothing is changed.
 
         Args:
-            source: Of the new vectors; without it nothing is said of time.
-            sample: Items to embed, at least 2.
+            source: Source of the new vectors; without it, no time is estimated.
+            sample: Number of items to embed for the estimate, at least 2.
             **options: See `measured_plan`.
         """
         found = self.status()
@@ -229,12 +230,12 @@ class Attachment(OwnedIndex, Upgrade):
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
-        """Give items that lack one a vector of one of the models; what the application writes meanwhile wins.
+        """Backfill missing vectors of one of the models; concurrent writes of the application take precedence.
 
         Args:
-            source: Of vectors.
-            of: Of which model.
-            made: When the source's vectors were made, where it does not read items as they are.
+            source: Source of the vectors.
+            of: Model of the vectors.
+            made: When the vectors of the source were made, if it does not read the current items.
             options: See `FillOptions`.
         """
 
@@ -242,46 +243,46 @@ class Attachment(OwnedIndex, Upgrade):
     def swap(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let the application's queries find the new vectors, at once.
+        """Switch the queries of the application to the new vectors, at once.
 
         Args:
-            source: Of the new model, for items that were written a moment ago.
-            writes: With which model the application writes from then on; as before if left out.
-            allow_missing: So many items may lack a vector, and are not found until they have one. (Where vectors of
-                both models share a column, all are found, and none is refused.)
+            source: Source of the new model, for items written a moment ago.
+            writes: Model with which the application writes from then on. Default: unchanged.
+            allow_missing: Maximum number of items without a vector; they are not found until they have one. (If vectors
+                of both models share a column, all are found, and no swap is refused.)
         """
 
     @abstractmethod
     def rollback(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
+        """Switch queries back to the old vectors; the arguments are those of `swap`, for the old model."""
 
     @abstractmethod
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
-        """Declare with which model the application writes.
+        """Declare the model with which the application writes.
 
         Args:
             model: old, new, or a fingerprint.
-            source: Of that model, where no triggers bring over what the application wrote until now.
-            allow_missing: So many items may lack a vector of that model.
+            source: Source of that model, if no triggers copy what the application wrote until now.
+            allow_missing: Maximum number of items without a vector of that model.
         """
 
     @abstractmethod
     def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
-        """Look for what is not as it should be, and for queries of the application that should change.
+        """Check the upgrade for errors, and find queries of the application that should change.
 
         Args:
             watch: Seconds to watch queries.
-            source: Of the model that serves: what the application wrote since the last turn is embedded again and
+            source: Source of the served model: items written since the last swap or rollback are embedded again and
                 compared.
         """
 
     @abstractmethod
     def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
-        """Keep the old vectors alone, and remove what the upgrade added.
+        """Keep only the old vectors, and remove everything that the upgrade added.
 
         Args:
-            allow_missing: So many items may stay without a vector.
-            force: Remove what is left of it, whatever became of the place meanwhile.
+            allow_missing: Maximum number of items that stay without a vector.
+            force: Remove the remains of the upgrade, even if the index has changed meanwhile.
         """

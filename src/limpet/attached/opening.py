@@ -1,4 +1,4 @@
-"""Upgrades by URL, wherever they are."""
+"""Open upgrades by URL."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def open_upgrade(url: str) -> GalleryUpgrade | Attachment:
     """Open a live index to upgrade it.
 
     Args:
-        url: Of a gallery, or of a table or collection whose upgrade was started.
+        url: URL of a gallery, or of a table or collection with a started upgrade.
 
     Returns:
-        A `GalleryUpgrade`, or an `Attachment` where an application owns the rows.
+        A `GalleryUpgrade`, or an `Attachment` if an application owns the rows.
 
     Raises:
-        GalleryError: There is no gallery, or no upgrade was started.
+        GalleryError: The gallery does not exist, or no upgrade was started.
     """
     if is_attached(url):
         return open_attachment(url)
@@ -41,10 +41,10 @@ def open_upgrade(url: str) -> GalleryUpgrade | Attachment:
 
 
 def upgrade_journal(url: str, last: int | None = None) -> Sequence[Mapping[str, object]]:
-    """Return what was done in the upgrade of a live index, or in the last one that ended, the last event last.
+    """Return the events of the current or last upgrade of a live index, oldest first.
 
     Raises:
-        GalleryError: There is no gallery, or no upgrade was ever started.
+        GalleryError: The gallery does not exist, or no upgrade was ever started.
     """
     from limpet.attached.base import NotStartedError
 
@@ -63,24 +63,24 @@ def upgrade_journal(url: str, last: int | None = None) -> Sequence[Mapping[str, 
 
 
 def start_upgrade(url: str, new: UpgradeModel, **options: Any) -> Upgrade:
-    """Start an upgrade of a live index, or open the one from the same old to the same new model that was started.
+    """Start an upgrade of a live index, or open the started one between the same two models.
 
     Args:
-        url: Of a gallery, or of a table or collection that an application owns.
-        new: The model that takes over.
-        **options: Of a gallery, see
-            `limpet.galleries.upgrade.GalleryUpgrade.start`. Of a table or a collection ``old``, the model whose vectors
-            are there; and of a table what else `limpet.attached.postgres.attachment.start` takes.
+        url: URL of a gallery, or of a table or collection that an application owns.
+        new: The new model.
+        **options: For a gallery, see `limpet.galleries.upgrade.GalleryUpgrade.start`. For a table or a collection:
+            ``old``, the model of the stored vectors; for a table also the arguments of
+            `limpet.attached.postgres.attachment.start`.
 
     Raises:
-        GalleryError: There is no gallery, or something rules the index out.
+        GalleryError: The gallery does not exist, or the index cannot be upgraded.
         UpgradeStateError: Another upgrade was started.
     """
     return starter(url)(new=new, **options)
 
 
 def starter(url: str) -> Callable[..., Upgrade]:
-    """Return what starts an upgrade of a live index, by the options of its kind; see `start_upgrade`."""
+    """Return the function that starts an upgrade of this kind of index; see `start_upgrade`."""
     if is_attached(url):
         if of_collections(url):
             from limpet.attached.collections import opening
@@ -95,10 +95,10 @@ def starter(url: str) -> Callable[..., Upgrade]:
 
 
 def planner(url: str) -> Callable[..., StartPlan]:
-    """Return what says what a start would do to an index that an application owns, by the options of `starter`.
+    """Return the function that plans the start for an index that an application owns, given the options of `starter`.
 
     Raises:
-        ConfigError: It is a gallery, to which a start does nothing but to reserve space.
+        ConfigError: The index is a gallery, where a start only reserves space.
     """
     if not is_attached(url):
         raise ConfigError("A dry run of a start in a gallery.", to_do="`limpet upgrade plan` estimates the upgrade.")
@@ -112,7 +112,7 @@ def planner(url: str) -> Callable[..., StartPlan]:
 
 
 def is_attached(url: str) -> bool:
-    """Say whether an application owns the rows of a live index, which is then a table or a collection.
+    """Return whether an application owns the rows of a live index, which is then a table or a collection.
 
     >>> is_attached("postgresql://h/shop?table=items"), is_attached("postgresql://h/shop"), is_attached("live")
     (True, False, False)
@@ -125,10 +125,10 @@ def is_attached(url: str) -> bool:
 
 
 def previewed(url: str, **unstarted: Any) -> GalleryUpgrade | Attachment | Unstarted:
-    """Open a live index to plan or to rehearse its upgrade, which need not be started.
+    """Open a live index to plan or rehearse its upgrade, started or not.
 
     Args:
-        url: Of a gallery, or of a table or collection.
+        url: URL of a gallery, a table or a collection.
         **unstarted: Options of `Unstarted`, for an upgrade that is not started.
     """
     from limpet.attached.base import NotStartedError
@@ -143,7 +143,7 @@ def previewed(url: str, **unstarted: Any) -> GalleryUpgrade | Attachment | Unsta
 
 
 def rows_of(url: str) -> Address:
-    """Return where the rows of a table or a collection are, as a source."""
+    """Return the rows of a table or a collection as a source."""
     if of_collections(url):
         from limpet.attached.collections.opening import read_place
 
@@ -152,7 +152,7 @@ def rows_of(url: str) -> Address:
 
 
 def of_collections(url: str) -> bool:
-    """Say whether a URL is that of a collection.
+    """Return whether a URL names a collection.
 
     >>> of_collections("milvus://h/items?ledger=l.db"), of_collections("postgresql://h/shop?table=items")
     (True, False)
@@ -164,10 +164,10 @@ def open_attachment(url: str) -> Attachment:
     """Open an upgrade of a table or a collection.
 
     Args:
-        url: As it was started.
+        url: URL given at the start.
 
     Raises:
-        GalleryError: There is none.
+        GalleryError: No upgrade was started.
     """
     if of_collections(url):
         from limpet.attached.collections import opening

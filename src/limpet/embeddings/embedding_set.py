@@ -1,4 +1,4 @@
-"""Embeddings of a set of items by one model: the value that every stage of limpet hands to the next."""
+"""Embeddings of a set of items by one model, as every stage of limpet exchanges them."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, eq=False, init=False)
 class EmbeddingSet:
-    """Vectors of N items with their identity, checked once when built.
+    """Vectors of N items with the identity of their model, validated on construction.
 
-    Arrays, tensors of PyTorch and lists are taken. Nothing is rounded: vectors in float64 are refused. ``len``, slices
-    and boolean masks work as for an array of N rows, and ``np.asarray`` returns the vectors.
+    NumPy arrays, PyTorch tensors and lists are accepted. Nothing is rounded: float64 vectors are refused. ``len``,
+    slices and boolean masks work as for an array of N rows, and ``np.asarray`` returns the vectors.
 
     Args:
         vectors: float32 (N, D), finite; D is the dimension of the space. float16 and bfloat16 are converted.
-        ids: One text per item (N), no two alike; whole numbers are written in decimal digits. Items are numbered from
-            0 when left out, so that row i is the same item in every set that is made so.
-        fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
-        space: What the vectors are points of; the hypersphere, whose similarity is the cosine, when left out.
-        role: What the items are to the model: "query", "document" or "both".
-        form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
-        labels: Class of every item, int64 (N,), a row of `class_names` where those are given; or its name. None
+        ids: Unique text per item (N); whole numbers are written in decimal digits. Default: row numbers from 0, so that
+            row i is the same item in every set without ids.
+        fingerprint: Fingerprint of the model: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
+        space: Space of the vectors. Default: the hypersphere, whose similarity is the cosine.
+        role: Role of the items for the model: "query", "document" or "both".
+        form: "points" of the space, or raw "features" of a model (training needs their lengths).
+        labels: Class of every item: int64 (N,), an index into `class_names` if these are given; or its name. None
             without labels.
-        class_names: One name per class, no two alike; those of the labels in order when left out.
+        class_names: Unique name per class. Default: the names in the labels, sorted.
         columns: Further values per item, such as camera or session, each an array of length N.
-        prefix: Text that was put before every item because of its role; empty for most models.
-        contents: Digest of every text or image as it was read, uint64 (N,); None where only vectors were at hand.
-        trained_on: Whether the model was trained or fitted on the item, bool (N,); None where that is not known. See
+        prefix: Text prepended to every item because of its role; empty for most models.
+        contents: Digest of every text or image as it was read, uint64 (N,); None if only vectors are known.
+        trained_on: Whether the model was trained or fitted on the item, bool (N,); None if unknown. See
             `limpet.embeddings.trained_on`.
         model: Name of the model, in place of the fingerprint ``declared:<name>``.
 
     Raises:
-        DataError: Something above does not hold; the message names the first offending ids. Or the model is missing.
-        SpaceMismatchError: The vectors have another dimension than the space.
+        DataError: A value is invalid, or the model is missing; the message names the first offending ids.
+        SpaceMismatchError: The vectors and the space have different dimensions.
 
     >>> images = EmbeddingSet(np.eye(4, 3, dtype=np.float32) + 1, model="v1", labels=["cat", "dog", "dog", "cat"])
     >>> images
@@ -134,7 +134,7 @@ class EmbeddingSet:
 
     @classmethod
     def trusted(cls, **values: Any) -> EmbeddingSet:
-        """Build without checking, for values that were checked before: opened files and parts of checked sets."""
+        """Build without validation, for values already checked: opened files and parts of checked sets."""
         embeddings = object.__new__(cls)
         vars(embeddings).update(values)
         return embeddings
@@ -144,19 +144,19 @@ class EmbeddingSet:
         """Return the embeddings of an Arrow table.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
-        ``label`` (texts, whole numbers or a dictionary, whose order is kept) are read, further ones of numbers
-        kept. A table that `to_arrow` made says everything itself.
+        ``label`` (texts, whole numbers or a dictionary, whose order is kept) are read; further numeric columns are
+        kept. A table made by `to_arrow` records everything itself.
 
         Args:
             table: A pyarrow.Table.
-            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
-                ``similarity``, ``role``; and ``id_column``, ``vector_column``, ``label_column`` where they
-                are called otherwise. See `limpet.embeddings.forms.TableOptions`.
+            told: Values that the columns do not hold, by name: ``fingerprint="declared:my-model"``, ``space`` or
+                ``similarity``, ``role``; and ``id_column``, ``vector_column``, ``label_column`` if they have other
+                names. See `limpet.embeddings.forms.TableOptions`.
 
         Raises:
-            ConfigError: Both a space and a similarity were given, or one that is unknown.
-            DataError: Vectors cannot be used, or it is not known which model made them.
-            SpaceMismatchError: The table says another space than was given.
+            ConfigError: Both a space and a similarity are given, or one of them is unknown.
+            DataError: Vectors cannot be used, or their model is unknown.
+            SpaceMismatchError: The table records another space than the given one.
         """
         return cls(**tables.from_arrow(table, told))
 
@@ -173,17 +173,17 @@ class EmbeddingSet:
         """Return the embeddings of a data frame.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
-        ``label`` (texts, whole numbers or categories, whose order is kept) are read, further ones of numbers
-        kept. A table that `to_pandas` made says everything itself.
+        ``label`` (texts, whole numbers or categories, whose order is kept) are read; further numeric columns are kept.
+        A table made by `to_pandas` records everything itself.
 
         Args:
-            frame: A pandas.DataFrame, whose index is not looked at.
-            told: What the columns do not say; see `from_arrow`, and what it raises.
+            frame: A pandas.DataFrame; its index is ignored.
+            told: Values that the columns do not hold; see `from_arrow`, also for the exceptions.
         """
         return cls(**tables.from_pandas(frame, told))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas.DataFrame with the columns of `to_arrow`; pandas has to be installed.
+        """Return a pandas.DataFrame with the columns of `to_arrow`. Requires pandas.
 
         Raises:
             DataError: A column of the set is called as one of these.
@@ -192,22 +192,22 @@ class EmbeddingSet:
 
     @classmethod
     def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[TableOptions]) -> EmbeddingSet:
-        """Return the embeddings of a data set of the library datasets.
+        """Return the embeddings of a Hugging Face `datasets.Dataset`.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
-        ``label`` (texts, whole numbers or a ClassLabel, whose names are kept) are read, further ones of numbers
+        ``label`` (texts, whole numbers or a ClassLabel, whose names are kept) are read; further numeric columns are
         kept.
 
         Args:
             dataset: A datasets.Dataset.
-            told: What the columns do not say; see `from_arrow`, and what it raises.
+            told: Values that the columns do not hold; see `from_arrow`, also for the exceptions.
         """
         return cls(**tables.from_dataset(dataset, told))
 
     def to_dataset(self) -> datasets.Dataset:
-        """Return a datasets.Dataset with the columns of `to_arrow`; the library datasets has to be installed.
+        """Return a datasets.Dataset with the columns of `to_arrow`. Requires the library datasets.
 
-        Such a data set keeps no model, space or role: tell them to `from_dataset`.
+        The data set does not store model, space or role: pass them to `from_dataset`.
 
         Raises:
             DataError: A column of the set is called as one of these.
@@ -236,7 +236,7 @@ class EmbeddingSet:
 
     @property
     def declared(self) -> bool:
-        """Whether a person, not a model, vouches for where these vectors come from."""
+        """Whether the model was declared by name, rather than identified by its weights."""
         return self.fingerprint.startswith("declared:")
 
     def __repr__(self) -> str:
@@ -261,20 +261,19 @@ class EmbeddingSet:
         )
 
     def replace(self, **changes: Any) -> EmbeddingSet:
-        """Return a checked copy with some values changed."""
+        """Return a validated copy with some values changed."""
         return replace(self, **changes)
 
     def padded(self, space: Space) -> EmbeddingSet:
-        """Return the rows as points of a space of more dimensions, with zeros appended: their similarities stay.
+        """Return the rows as points of a space of more dimensions, padded with zeros; similarities do not change.
 
-        They are still those of their model, whose fingerprint they keep. A model that was trained over it with more
-        dimensions searches them so.
+        They keep the fingerprint of their model. A new model with more dimensions searches them in this form.
 
         Args:
-            space: One that differs from that of the rows in its dimension only; the same gives the same rows.
+            space: Space that differs from that of the rows only in its dimension; the same space returns the same rows.
 
         Raises:
-            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+            SpaceMismatchError: The space has fewer dimensions, is of another kind, or does not support padding.
         """
         if space == self.space:
             return self
@@ -292,8 +291,8 @@ class EmbeddingSet:
     def digest(self) -> str:
         """Return the sha256 of the contents, a text of 64 hexadecimal digits.
 
-        It covers everything but the fingerprint, contents and what the model was trained on, so that equal data under
-        two models' names can be told.
+        It covers everything except `fingerprint`, `contents` and `trained_on`, so that equal data under the names of
+        two models is detected.
         """
         kind = (self.space.record(), self.role, self.form, *([self.prefix] if self.prefix else []))
         digest = hashlib.sha256(repr(kind).encode())
@@ -304,10 +303,10 @@ class EmbeddingSet:
 
 
 def check_given(**given: object) -> None:
-    """Refuse anything but sets of embeddings, by the names of the arguments.
+    """Raise an error for arguments that are no sets of embeddings, by their names.
 
     Raises:
-        DataError: An argument is something else, such as an array, which says neither ids nor a model.
+        DataError: An argument is something else, such as an array, which has neither ids nor a model.
     """
     for name, value in given.items():
         if not isinstance(value, EmbeddingSet):
@@ -321,13 +320,13 @@ def check_given(**given: object) -> None:
 
 
 def per_item(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
-    """Return the further arrays of one value per item, by their names, those that there are."""
+    """Return the optional arrays of one value per item that are set, by name."""
     found = {name: getattr(embeddings, name) for name in ("labels", "contents", "trained_on")}
     return {name: values for name, values in found.items() if values is not None}
 
 
 def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
-    """Return the arrays that a digest covers, by the names they have in a file."""
+    """Return the arrays that a digest covers, by their names in a file."""
     arrays: dict[str, NDArray[Any]] = {
         "vectors": embeddings.vectors,
         "id_bytes": embeddings.ids.data,
@@ -342,7 +341,7 @@ def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
 
 
 def check(embeddings: EmbeddingSet) -> None:
-    """Refuse a set that breaks one of the promises of `EmbeddingSet`, naming the offending ids."""
+    """Raise an error for a set that violates a rule of `EmbeddingSet`, naming the offending ids."""
     check_form(embeddings)
     _check_values(embeddings)
     duplicates = embeddings.ids.duplicates
@@ -354,7 +353,7 @@ def check(embeddings: EmbeddingSet) -> None:
 
 
 def check_form(embeddings: EmbeddingSet) -> None:
-    """Refuse a set by all that can be known without reading its vectors or comparing its ids."""
+    """Run all checks that need neither the vectors nor a comparison of ids."""
     _check_words(embeddings)
     _check_vectors(embeddings)
     _check_lengths(embeddings)
@@ -403,7 +402,7 @@ def _check_values(embeddings: EmbeddingSet) -> None:
 
 
 def unusable_rows(vectors: NDArray[np.float32], space: Space, form: Form) -> NDArray[np.int64]:
-    """Return the rows that no search can use: NaN or infinite numbers, or no points of their space, such as zero."""
+    """Return the rows that cannot be searched: NaN, infinite, or no points of the space, such as zero."""
     absent = _not_finite(vectors)
     wrong = space.check_features(vectors) if form == "features" else space.check(vectors)
     return np.union1d(absent, wrong)
@@ -461,12 +460,12 @@ def _check_labels(embeddings: EmbeddingSet) -> None:
 
 
 def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
-    """Return the rows of all sets, one after another; classes are the same by name.
+    """Concatenate the rows of all sets; classes are matched by name.
 
-    Labels are kept where every set has them with names, and further columns where every set has them.
+    Labels are kept if every set has them with names, and further columns if every set has them.
 
     Args:
-        sets: At least one, all by one model in one form.
+        sets: One or more sets, all of one model and in one form.
 
     Raises:
         DataError: An id is in two of them.
@@ -499,13 +498,13 @@ def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, Str
 
 
 def as_points(features: EmbeddingSet) -> EmbeddingSet:
-    """Return features as the points of their space, with its uncertainty where the space knows one."""
+    """Project features to points of their space, with their uncertainty if the space defines one."""
     points = features.space.project_array(np.asarray(features.vectors))
     return with_uncertainty(features.replace(vectors=points, form="points"))
 
 
 def with_uncertainty(embeddings: EmbeddingSet) -> EmbeddingSet:
-    """Return points with the column "uncertainty", float32 (N,) in [0, 1]; as they are on a space that knows none."""
+    """Return points with the column "uncertainty", float32 (N,) in [0, 1]; unchanged if the space defines none."""
     if embeddings.form != "points" or not len(embeddings):
         return embeddings
     values = embeddings.space.uncertainty_array(np.asarray(embeddings.vectors))

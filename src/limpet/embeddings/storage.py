@@ -1,4 +1,4 @@
-"""EmbeddingSets in files: safetensors for limpet itself, Parquet and NumPy for everybody else.
+"""EmbeddingSets in files: safetensors for limpet itself, Parquet and NumPy for other tools.
 
 The own format is a plain safetensors file, so other programs can read it. The JSON header holds only the record of
 the set; ids and class names are arrays, because a header of millions of names no longer opens.
@@ -42,10 +42,10 @@ _DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4",
 
 
 def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
-    """Write a set to one safetensors file, wholly or not at all, and return its path.
+    """Write a set to one safetensors file atomically, and return its path.
 
     Raises:
-        DataError: The file could not be written; one that was there before is untouched.
+        DataError: The file cannot be written; an existing file is unchanged.
     """
     check_given(embeddings=embeddings)
     record = {
@@ -66,10 +66,10 @@ def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let ``write`` fill a temporary file beside ``path``, make it durable, and only then give it its name.
+    """Let ``write`` fill a temporary file next to ``path``, sync it to disk, then rename it.
 
     Raises:
-        DataError: Nothing could be written (a full disk, no permission); a file that was there before is untouched.
+        DataError: The file cannot be written (a full disk, no permission); an existing file is unchanged.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -92,13 +92,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
-    """Open a set without reading its vectors: arrays are memory-mapped, and the recorded checks of vectors trusted.
+    """Open a set without reading its vectors: arrays are memory-mapped, and recorded vector checks are trusted.
 
-    All else is looked at: types and shapes, texts and their places, labels.
+    Everything else is checked: types and shapes, texts and their offsets, labels.
 
     Args:
         path: A file written by `save`.
-        verify: Read everything, compare the digest and check every promise again.
+        verify: Read everything, compare the digest and validate all values again.
 
     Raises:
         DataError: The file is missing, damaged, of a newer format, or (with ``verify``) was altered.

@@ -85,7 +85,7 @@ TRAFFIC_AT_ONCE = 1000  # retrieved items counted before they are written
 
 
 class GalleryOptions(TypedDict, total=False):
-    """How a gallery behaves in this process; what it means, and what it is when left out, says `Gallery`."""
+    """Options of a gallery in this process; `Gallery` documents them and their defaults."""
 
     count_traffic: bool
     timeout: float
@@ -93,14 +93,14 @@ class GalleryOptions(TypedDict, total=False):
 
 
 class Gallery:
-    """One gallery in one store; any number of processes may open it.
+    """A gallery in a store; any number of processes can open it at the same time.
 
     Use `Gallery.create` or `Gallery.open`.
 
     Args:
         count_traffic: Count how often items are retrieved, for a backfill that starts with the most retrieved.
-        timeout: Seconds to wait for another writer.
-        noted: What the journal says besides of every commit of this object, such as who made it.
+        timeout: Seconds to wait for another writer to finish.
+        noted: Further values for the journal entry of every commit of this object, such as its author.
     """
 
     def __init__(
@@ -136,17 +136,17 @@ class Gallery:
         Args:
             url: A folder for the embedded store (LanceDB), ``memory:FOLDER`` for one held in memory, ``memory://`` for
                 one that vanishes with the process, or ``postgresql://…``.
-            fingerprint: Of the model whose vectors come first.
-            space: Its space.
+            fingerprint: Fingerprint of the first model.
+            space: Space of its vectors.
             columns: Metadata columns: "text", "integer", "number", "truth" or "json" (objects), by name.
-            note: What people call the model.
-            graph: How approximate indexes are built and searched, for galleries in PostgreSQL.
-            disk: What makes files durable; see `Disk`.
+            note: Display name of the model.
+            graph: Parameters of approximate indexes, for galleries in PostgreSQL.
+            disk: How files are made durable; see `Disk`.
             **options: See `Gallery`.
 
         Raises:
-            GalleryError: There is a gallery already, or something else.
-            ConfigError: An unknown kind of store or column type, or a graph for a store without.
+            GalleryError: The place already holds a gallery, or other data.
+            ConfigError: The kind of store or a column type is unknown, or the store does not support `graph`.
         """
         if graph is not None and not takes_graph(url):
             raise no_graph(url)
@@ -168,7 +168,7 @@ class Gallery:
         """Open a gallery; see `create` for the arguments.
 
         Raises:
-            GalleryError: There is none, or one of another format version.
+            GalleryError: No gallery exists there, or its format version is another one.
         """
         store = open_store(url, disk=disk or Disk())
         if not store.pointer().sequence:
@@ -181,7 +181,7 @@ class Gallery:
         return cls(store, **options)
 
     def close(self) -> None:
-        """Write what was counted, and let go of files and connections."""
+        """Write the traffic counts, and close files and connections."""
         self._write_traffic()
         self.store.close()
 
@@ -198,7 +198,7 @@ class Gallery:
     # State and commits
 
     def now(self) -> tuple[Pointer, GalleryState]:
-        """Return the pointer, and the state that it names."""
+        """Return the current pointer and the state that it names."""
         pointer = self.store.pointer()
         return pointer, self._state(pointer)
 
@@ -213,11 +213,11 @@ class Gallery:
 
     @property
     def state(self) -> GalleryState:
-        """Which generations there are and where an upgrade stands."""
+        """The generations of the gallery and the phase of an upgrade."""
         return self.now()[1]
 
     def status(self) -> Status:
-        """Return rows, coverage, sizes and where an upgrade stands."""
+        """Return rows, coverage, sizes and the phase of an upgrade."""
         return status(self.store, *self.now())
 
     def __len__(self) -> int:
@@ -225,12 +225,12 @@ class Gallery:
 
     @showing("backup", unit="MiB")
     def backup(self, dest: str | Path, *, progress: Progress[Told] = None) -> Backup:
-        """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
+        """Back up one commit of the gallery to a new folder; writers can continue. See `back_up`."""
         return back_up(self.store, dest, progress=progress)
 
     @contextmanager
     def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
-        """Be the one writer, see `Store.writing`."""
+        """Hold the write lock; see `Store.writing`."""
         with self.store.writing(who, timeout=self.timeout if timeout is None else timeout) as pointer:
             before, self._writer = self._writer, threading.get_ident()
             try:
@@ -256,17 +256,17 @@ class Gallery:
         return committed
 
     def record(self, changes: Changes, state: GalleryState, event: Document) -> Committed:
-        """Commit changes with the state they lead to; the journal says of the event what `noted` holds, too."""
+        """Commit changes with the resulting state; the journal entry of the event includes `noted`."""
         return self.store.commit(changes, state.to_record(), {**event, **self.noted})
 
     # Rows
 
     @showing("add")
     def add(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, progress: Progress[Told] = None) -> int:
-        """Add items that the gallery does not have; see `upsert`.
+        """Add new items; see `upsert`.
 
         Raises:
-            DataError: An id is there already.
+            DataError: An id already exists.
         """
         return self._write("add", sets, metadata, progress)
 
@@ -274,12 +274,12 @@ class Gallery:
     def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, progress: Progress[Told] = None) -> int:
         """Write whole items: the new metadata and vectors replace the stored ones.
 
-        A vector that is not given is removed, because it describes the previous item. Between swap and finish, give the
-        vectors of both models if both must find the item at once. Threads of a process that wait for the writer share
-        its next commit.
+        A stored vector that is not given again is removed, because it describes the previous item. Between swap and
+        finish, give the vectors of both models if both must find the item at once. Threads of one process that wait to
+        write share the next commit.
 
         Args:
-            *sets: Points by one or several models of this gallery, for some or all of the items.
+            *sets: Points of one or several models of this gallery, for some or all of the items.
             metadata: Values by column, in the order of the ids (those of the first set, then those of further sets). By
                 default, "label" and other columns of the first set are used if the gallery has them.
             progress: "rich" or "tqdm" for a progress bar, or a function that is called with "done" and "total" after
@@ -310,10 +310,10 @@ class Gallery:
         return written
 
     def upsert_batches(self, some: Sequence[ItemBatch], kind: str = "upsert") -> Committed:
-        """Write several batches of items, which `galleries.rows.batches` made, in one commit, all or nothing.
+        """Write several batches of items, made by `galleries.rows.batches`, in one atomic commit.
 
-        Of an item in several of them the last one counts. What they hold as `noted` is listed in the journal under
-        "requests". With the kind "add", an id that is there already is refused.
+        If an item is in several batches, the last one is stored. The journal lists their `noted` values under
+        "requests". With the kind "add", an id that already exists is refused.
         """
         with self.writing(kind):
             state = self.state  # another process may have moved it
@@ -342,11 +342,11 @@ class Gallery:
         ]
 
     def delete(self, ids: Sequence[str], *, noted: Document | None = None) -> int:
-        """Remove items with all their vectors, and return how many there were; unknown ids are passed over.
+        """Remove items with all their vectors, and return the number removed; unknown ids are ignored.
 
         Args:
-            ids: Of the items.
-            noted: What the journal is to list under "requests".
+            ids: Ids of the items.
+            noted: Values that the journal lists under "requests".
         """
         names = list(dict.fromkeys(ids))
         event: Event = {"kind": "delete", "items": len(names), **_requests([noted] if noted else [])}  # type: ignore[typeddict-item]
@@ -366,25 +366,26 @@ class Gallery:
         rescore: Rescoring | None = None,
         at: Pointer | None = None,
     ) -> Reply:
-        """Find the items nearest to each query among all vectors that these queries may search.
+        """Find the nearest items to each query among all vectors that its model may search.
 
         Args:
-            queries: Points by a model of this gallery, (Q, D).
-            k: Hits per query, at least 1; all items where there are fewer.
-            fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
-            where: What the metadata of items must meet, see `limpet.engines.filters`; of several filters all. A text
-                such as ``price<10 AND exists(label)`` is read as `limpet.engines.where` says.
-            exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
-                what is near: not in Euclidean space.
-            rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.
-            at: Search as of this commit, which `now` returned a while ago, so that several searches see the same; of
-                candidates alone.
+            queries: Points of a model of this gallery, (Q, D).
+            k: Hits per query, at least 1; all items if the gallery has fewer.
+            fingerprint: Fingerprint of the model, if queries are an array; optional while the gallery has one
+                generation.
+            where: Metadata filter, see `limpet.engines.filters`; several filters must all match. A text such as
+                ``price<10 AND exists(label)`` is parsed by `limpet.engines.where`.
+            exact: Compare with every vector. Otherwise approximate indexes are used if they exist, but not in Euclidean
+                space.
+            rescore: Search in two stages: the usual candidates are re-scored by the new model; see `Rescoring`.
+            at: Search as of this commit, returned earlier by `now`, so that several searches see the same rows. It
+                applies to candidates only.
 
         Raises:
-            GalleryError: The store keeps nothing of the commit ``at`` any more.
-            ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
-            DataError: The fingerprint is none of the gallery's.
-            ConfigError: Nobody says which model made an array of queries, and there are several.
+            GalleryError: The store no longer keeps the commit ``at``.
+            ConfigError: ``k`` is not a whole number of at least 1, or a filter is invalid.
+            DataError: The gallery has no model with this fingerprint.
+            ConfigError: Queries are an array without a fingerprint, and the gallery has several models.
         """
         k = count_of("k", k)
         refuse(
@@ -474,11 +475,11 @@ class Gallery:
 
         Args:
             generation: Name or fingerprint of the generation; by default, the one that a backfill fills.
-            graph: Parameters to build and search this index and those of later generations; unchanged by default.
+            graph: Parameters for building and searching this index and those of later generations. Default: unchanged.
 
         Raises:
             GalleryError: No approximate index finds nearest neighbours in this space, or in this many dimensions.
-            ConfigError: The generation does not exist, or a graph is given where the store has none.
+            ConfigError: The generation does not exist, or the store does not support `graph`.
         """
         state = self.state
         chosen = state.named(generation or state.target)
@@ -521,22 +522,22 @@ class Gallery:
         options: str | None = None,
         progress: Progress[Told] = None,
     ) -> Generation:
-        """Make room for the vectors of a new model; nothing that is served changes.
+        """Start an upgrade: make room for the vectors of a new model. Search results do not change.
 
         Args:
-            fingerprint: Of the new model.
-            space: Its space.
-            reports: results.json of evaluations that vouch for its queries on vectors that are there.
+            fingerprint: Fingerprint of the new model.
+            space: Space of its vectors.
+            reports: results.json of evaluations of its queries on stored vectors.
             adapter: An adapter between the new model and the active one, or its folder: it maps new queries
-                ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
-            score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
-            note: What people call the model.
-            options: Words that name what makes its vectors on the command line, such as ``--model st:minilm``.
+                ("new_to_old"), or the stored vectors ("old_to_new"), which are mapped now. It is stored in the gallery.
+            score_map: For an adapter of queries: a map from scores on old vectors to scores on new ones, or its file.
+            note: Display name of the model.
+            options: Command-line options that name the source of its vectors, such as ``--model st:minilm``.
             progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" while
                 stored vectors are mapped.
 
         Raises:
-            UpgradeStateError: Another upgrade is started and not swapped yet.
+            UpgradeStateError: Another upgrade is started but not swapped yet.
             GalleryError: A report is about other models or does not pass.
         """
         with self.writing("start") as pointer:
@@ -575,10 +576,10 @@ class Gallery:
 
     @showing("map")
     def fill_mapped(self, *, progress: Progress[Told] = None) -> int:
-        """Map stored vectors into every generation of mapped ones that lacks them, and return how many were written.
+        """Map stored vectors into every mapped generation that lacks them, and return the number written.
 
-        Stopped anywhere, another call goes on. A vector that the adapter maps to zero has no direction and stays
-        without an image.
+        If a call is interrupted, the next one continues. A vector that the adapter maps to zero has no direction and is
+        skipped.
 
         Args:
             progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" after
@@ -613,18 +614,19 @@ class Gallery:
             return int(self.record(Changes(fill=fill), self.state, event).filled.sum())
 
     def link(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
-        """Let queries of one generation search the vectors of another, in a direction that a report measured.
+        """Let queries of one generation search the vectors of another, as measured by a report.
 
         Args:
-            query: Generation, or its fingerprint, whose model embeds the queries.
-            gallery: Generation, or its fingerprint, whose vectors they search.
+            query: Name or fingerprint of the generation whose model embeds the queries.
+            gallery: Name or fingerprint of the generation whose vectors they search.
             report: results.json of an evaluation of that direction.
-            force: A reason to do so without a passing report; it is recorded.
+            force: Reason to link without a passing report; it is recorded.
 
         Raises:
             GalleryError: The report is about other models or does not pass.
-            ConfigError: Neither a report nor a reason, or both.
-            SpaceMismatchError: Only an adapter links their two spaces; with a report, their dimensions may differ.
+            ConfigError: Neither a report nor a reason is given, or both are.
+            SpaceMismatchError: The two spaces can be linked by an adapter only; with a report, their dimensions may
+                differ.
         """
         refuse((report is None) == (force is None), "Linking two models.", "either a report or, by force, a reason")
         _refuse_empty(force)
@@ -641,15 +643,14 @@ class Gallery:
         return link
 
     def calibrate(self, *, seed: int = 0) -> tuple[Link, int]:
-        """Let searches of a half-backfilled gallery merge its two parts by scores on one scale.
+        """Put the scores of both models on one scale, to merge the two parts of a half-backfilled gallery.
 
-        Where an adapter maps queries, that is in place of ranks; where old vectors are mapped, in place of their scores
-        as they are. A cohort of items that have vectors of both models tells what scores mean, see
-        `limpet.galleries.calibration`; the gallery keeps these vectors, also of items that are removed, until another
-        call or the end of the upgrade, and `gc`.
+        If an adapter maps queries, calibrated scores replace ranks; if old vectors are mapped, they replace raw scores.
+        The scale comes from a cohort of items with vectors of both models, see `limpet.galleries.calibration`. The
+        gallery keeps these vectors, even of removed items, until another call or the end of the upgrade, and `gc`.
 
         Returns:
-            The link, with its cohort, and how many items that is.
+            The link with its cohort, and the size of the cohort.
 
         Raises:
             GalleryError: New queries search no other vectors, or too few items have vectors of both models.
@@ -683,14 +684,13 @@ class Gallery:
         """Make the started generation the active one: encoder, adapter, vectors and search rule at once.
 
         Args:
-            force: A reason to do so without a passing report; its queries then search the old vectors if both are of
-                one space.
-            allow_missing: Maximum number of items that the new queries do not find.
+            force: Reason to swap without a passing report; new queries then search old vectors if both share a space.
+            allow_missing: Maximum number of items that new queries cannot find.
 
         Raises:
             UpgradeStateError: No upgrade is started.
             ConfigError: The reason is empty.
-            GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
+            GalleryError: No report allows new queries on old vectors, and not every item has a new vector.
         """
         _refuse_empty(force)
         _refuse_negative(allow_missing)
@@ -703,14 +703,14 @@ class Gallery:
             return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
 
     def check_swap(self, *, force: str | None = None, allow_missing: int = 0) -> None:
-        """Refuse what `swap` would refuse now of a started upgrade; nothing is changed.
+        """Raise what `swap` would raise for the started upgrade now; change nothing.
 
         Args:
             force: As for `swap`.
             allow_missing: As for `swap`.
 
         Raises:
-            GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
+            GalleryError: No report allows new queries on old vectors, and not every item has a new vector.
         """
         self._allowed_swap(*self.now(), force, allow_missing)
 
@@ -736,21 +736,21 @@ class Gallery:
         return None if linked else Link(new.name, old.name, "forced", force)
 
     def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
-        """Give items the vectors of the started or active generation; see `galleries.backfill` for the options."""
+        """Backfill the vectors of the started or active generation; see `galleries.backfill` for the options."""
         return backfill(self, source, **options)
 
     @showing("check")
     def check_vectors(self, generation: str | None = None, *, progress: Progress[Told] = None) -> VectorCheck:
-        """Read every vector of a generation, the target when left out, and count what is right and what is not."""
+        """Read every vector of a generation, by default the target, and count valid and invalid ones."""
         state = self.state
         return check_vectors(self.store, state.named(generation or state.target), progress=progress)
 
     def rollback(self) -> int:
-        """Make the generation before the active one active again, at once and without a model.
+        """Make the previous generation active again. This is immediate and needs no model.
 
         Returns:
-            How many items have a vector of the newer model only: they stay, and are found by queries of the older one
-            only where they were linked that way.
+            Number of items with a vector of the newer model only. They are kept, but queries of the older model find
+            them only if the two are linked in that direction.
         """
         with self.writing("rollback") as pointer:
             state = self._state(pointer)
@@ -769,7 +769,7 @@ class Gallery:
 
         Raises:
             UpgradeStateError: The upgrade is not swapped.
-            GalleryError: A vector is missing or wrong; nothing was changed.
+            GalleryError: A vector is missing or wrong; nothing is changed.
         """
         _refuse_negative(allow_missing)
         advance(self.state, {"kind": "finish"})
@@ -796,7 +796,7 @@ class Gallery:
 
         Raises:
             UpgradeStateError: No upgrade is started, or it is swapped.
-            GalleryError: Items would lose their only vector; nothing was changed.
+            GalleryError: Items would lose their only vector; nothing is changed.
         """
         with self.writing("cancel") as pointer:
             state = self._state(pointer)
@@ -819,13 +819,13 @@ class Gallery:
             _log.warning("removed vectors keep their room until gc: %s", error.given)
 
     def gc(self, *, older_than: float = 3600.0) -> Tidied:
-        """Remove what nothing names any more, such as vectors that an interrupted `finish` left, and merge small files.
+        """Remove unreferenced data, such as vectors left by an interrupted `finish`, and merge small files.
 
         Args:
-            older_than: Keep files that a reader opened within this many seconds could still use.
+            older_than: Keep files that a reader opened within this many seconds may still use.
 
         Returns:
-            Bytes that were freed, and that still wait for readers of a while ago.
+            Bytes freed, and bytes still held for earlier readers.
         """
         with self.writing("gc") as pointer:
             state = self._state(pointer)

@@ -1,4 +1,4 @@
-"""From embeddings of the same items by two frozen models to what to do about them, and to what does it."""
+"""Compare links between two frozen models, given embeddings of the same items, and save the recommended one."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"
 
 
 def usual_heads(unlabelled: bool = False, *, as_it_is: bool = False) -> dict[str, Experiment]:
-    """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
+    """Return the heads that are compared by default; none if the extra `train` is not installed.
 
-    Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
-    an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
-    learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
-    classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
+    Two layers separate known classes better than one, and unknown classes worse. "two-step" stays in the space of the
+    new model, and an adapter maps the old gallery there: it also learns from pairs without a label. "both sides" does
+    so too, and learns that map together with the head. Both keep the neighbours of items without a label, which helps
+    for classes that no label covers, and hurts if only labels of single items are missing; "two-step, free" does not.
 
-    Where the old gallery may not be rewritten, "one side" takes the place of these three: of one layer or two, it comes
-    to the stored old vectors, and learns from pairs without a label, too.
+    If the old gallery cannot be rewritten, "one side" replaces these three: with one layer or two, it maps to the
+    stored old vectors, and also learns from pairs without a label.
 
     Args:
-        unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
-        as_it_is: Whether the old gallery is to stay as it is.
+        unlabelled: Whether some pairs have no label; only then does "two-step, free" differ.
+        as_it_is: Whether the old gallery must not be changed.
     """
     if not installed("train"):
         return {}
@@ -109,16 +109,15 @@ def usual_heads(unlabelled: bool = False, *, as_it_is: bool = False) -> dict[str
 
 @dataclass(frozen=True)
 class Choice:
-    """What to compare.
+    """Candidates to compare.
 
     Args:
-        adapters: Names of `ADAPTERS`, none twice.
-        heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
-            batches of few items are smaller, and some methods learn from wide vectors more slowly (`head_recipe`).
-        direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
-            taken to are left out where only queries are.
-        usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
-            told.
+        adapters: Unique names from `ADAPTERS`.
+        heads: Experiment of every head, by name; compared if there are labels. With the recipe `HEAD_RECIPE`, batches
+            are smaller for few items, and some methods use a lower rate for wide vectors (`head_recipe`).
+        direction: What is mapped: the new queries, the old gallery, or each in turn. If only queries are mapped, heads
+            that map the old gallery are left out.
+        usual: Whether these are the default candidates; those left out because an extra is missing are then reported.
     """
 
     adapters: Sequence[str] = field(default_factory=lambda: fittable_adapters())
@@ -159,7 +158,7 @@ class Choice:
         return names
 
     def fitting_heads(self) -> dict[str, Experiment]:
-        """Return the heads that leave the old gallery as it is, where only queries are to be mapped; else all."""
+        """Return all heads or, if only queries are mapped, those that do not change the old gallery."""
         return {name: one for name, one in self.heads.items() if self.direction != "new_to_old" or not _stays(one)}
 
     @property
@@ -168,7 +167,7 @@ class Choice:
         return "old_to_new" if self.direction == "old_to_new" else "new_to_old"
 
     def build(self, candidate: str) -> Adapter:
-        """Return an adapter of the choice by the name of its candidate, not fitted yet."""
+        """Return an unfitted adapter by the name of its candidate."""
         name, direction = self.directed()[candidate]
         return build_adapter(name, {**self.adapter_options.get(name, {}), "direction": direction})
 
@@ -181,7 +180,7 @@ class Adapted(Charted):
         suspects: Estimated share of pairs of different items.
         curve: Quality of the recommended or best candidate by number of pairs.
         score_map: Map from old scores to those of that candidate; None if the scores are unrelated.
-        two_stage: Search without a fit: old candidates, re-scored by the new model.
+        two_stage: Two-stage search without a fit: old candidates, re-scored by the new model.
     """
 
     held_out: HeldOut
@@ -195,27 +194,27 @@ class Adapted(Charted):
 
     @property
     def thresholds(self) -> Thresholds | None:
-        """What thresholds on old scores become on those of that candidate."""
+        """Thresholds on old scores, mapped to the scores of that candidate."""
         return None if self.score_map is None else self.score_map.thresholds
 
     @property
     def followed(self) -> str | None:
-        """Name of the candidate of the learning curve and the score map; None where all failed."""
+        """Name of the candidate of the learning curve and the score map; None if all failed."""
         return _followed(self.comparison, self.recommendation)
 
 
 def fittable_adapters() -> tuple[str, ...]:
-    """Return the names of the adapters that can be fitted with what is installed; `left_out` tells of others."""
+    """Return the names of the adapters that can be fitted with the installed extras; `left_out` lists the others."""
     return tuple(name for name, one in ADAPTERS.items() if one.extra is None or installed(one.extra))
 
 
 def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
-    """Return those of `fittable_adapters` that take the dimensions of two models."""
+    """Return the `fittable_adapters` that support the dimensions of two models."""
     return tuple(name for name in fittable_adapters() if old.dim == new.dim or not ADAPTERS[name].equal_dimensions)
 
 
 def left_out(labelled: bool) -> tuple[str, ...]:
-    """Say, in a sentence for each extra that is not installed, what would be compared with it.
+    """Return one sentence per missing extra about the candidates that it would add.
 
     Args:
         labelled: Whether there are labels, which heads need.
@@ -259,25 +258,25 @@ def adapt(
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
         choice: What to compare. Default: every adapter that suits the dimensions and, with labels, four heads.
-        unseen_share: Share of the classes that is kept from all fitting. Default: the share of items without a label
-            that seem to be of new classes (`uncovered_share`), or a tenth.
+        unseen_share: Share of the classes that is held out from all fitting. Default: the share of items without a
+            label that seem to belong to new classes (`uncovered_share`), or a tenth.
         unlabelled: Class names that mean "class unknown"; see `hold_out`.
-        unseen_pairs: Whether items of unseen classes are fitted on without their labels; see `hold_out`. Default: if
-            there are other items without a label.
-        judged: Queries with judged answers. They measure nDCG@10 among all items, which may all be fitted on. Default:
-            held-out items search each other.
+        unseen_pairs: Whether items of unseen classes are used for fitting without their labels; see `hold_out`.
+            Default: if there are other items without a label.
+        judged: Queries with judged answers. They measure nDCG@10 among all items, which may all be used for fitting.
+            Default: held-out items search each other.
         guards: Metrics at which a recommended candidate must not be clearly worse; see `measure`.
         resamples: Number of bootstrap resamples.
         resample: Draw "queries", or whole "classes"; "auto" draws classes if there are labels.
-        curve: Whether to measure how many pairs are needed, which fits one candidate several times.
+        curve: Whether to measure how many pairs are needed; this fits one candidate several times.
         seed: Random seed of the split, the draws and the training of heads; adapters have a seed of their own.
         on_fit: Called after every candidate; see `measure`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of
             a head's training.
 
     Raises:
-        ConfigError: The choice cannot be made, as of heads alone without labels.
-        DataError: There are too few pairs, both sets are of one model, or labels contradict each other.
+        ConfigError: The choice is not possible, such as heads alone without labels.
+        DataError: Too few pairs are given, both sets are of one model, or labels contradict each other.
         EmptyOverlapError: No id occurs in both sets.
         SpaceMismatchError: A set is not on the hypersphere.
     """
@@ -385,10 +384,10 @@ def candidates_of(
     progress: Callable[[TrainingStep], object] | None = None,
     trusted: StringArray | None = None,
 ) -> list[Candidate]:
-    """Return what to fit and measure, adapters first.
+    """Return the candidates to fit and measure, adapters first.
 
     Raises:
-        ConfigError: Only heads were chosen, and there are no labels.
+        ConfigError: Only heads are chosen, and no labels are given.
     """
     if not labelled and not choice.adapters:
         raise ConfigError(
@@ -434,7 +433,7 @@ def _for_vectors(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experi
 
 
 def link_of_head(head: CompatibleHead) -> FittedLink:
-    """Return the link of a trained head; after a full backfill the gallery is the head's own."""
+    """Return the link of a trained head; after a full backfill, the gallery holds the head's own embeddings."""
     return FittedLink(query=head.query, gallery=head.gallery, own=head.query)
 
 
@@ -496,10 +495,10 @@ def _followed(comparison: Comparison, recommendation: Recommendation) -> str | N
 
 
 def open_link(folder: str | Path) -> FittedLink:
-    """Open what `save_link` saved, an adapter or a head, as maps of `EmbeddingSet`s.
+    """Open a link saved by `save_link`, an adapter or a head, as maps of `EmbeddingSet`s.
 
     Raises:
-        ReleaseError: There is neither, or it was altered.
+        ReleaseError: The folder holds no link, or the link was altered.
     """
     if (Path(folder) / ADAPTER_FILE).exists():
         return FittedLink.of_adapter(load_adapter(folder))
@@ -515,14 +514,14 @@ OTHERS = 20  # further items, drawn at random
 
 @dataclass(frozen=True, eq=False)
 class FittedScoreMap:
-    """A map from old scores to those of a link, with the scored pairs that it rests on.
+    """A map from old scores to those of a link, with the scored pairs that it was fitted on.
 
     Args:
-        error: How far it is off on queries that it was not fitted on.
+        error: Error on queries that it was not fitted on.
         old_scores: Scores of the old system (P,).
         new_scores: Scores of the same pairs of query and item through the link (P,).
         queries: Query of every pair (P,).
-        thresholds: What thresholds on old scores become, by all pairs of these queries; None with too few of them.
+        thresholds: Mapped thresholds on old scores, from all pairs of these queries; None if there are too few.
     """
 
     score_map: ScoreMap
@@ -536,12 +535,12 @@ class FittedScoreMap:
 def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
     """Map the old system's scores to those that new queries get through a link on the old gallery.
 
-    Every held-out item, or judged query, at most 1,000, asks for 20 others that the old system finds first and for 20
-    at random; both systems score the same pairs. Whole queries are left out in turn to tell the error. Thresholds are
-    measured on all pairs of these queries.
+    At most 1,000 held-out items, or judged queries, are each paired with the 20 items that the old system ranks first
+    and with 20 random ones; both systems score the same pairs. The error is cross-validated over whole queries.
+    Thresholds are measured on all pairs of these queries.
 
     Returns:
-        None where the old scores are all alike, or those through the link do not rise with them.
+        None if all old scores are equal, or scores through the link do not increase with them.
     """
     rng = np.random.default_rng(seed)
     old, new = held_out.asking

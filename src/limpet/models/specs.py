@@ -1,4 +1,4 @@
-"""Everything that defines an encoder but its weights: settings that people write and releases keep; without torch."""
+"""Specifications of encoders, without weights and without torch: settings that users write and releases store."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ LARGEST_IMAGE = 2**14
 
 
 class EmbeddingSpec(BaseModel, ABC):
-    """Everything that defines an encoder but its weights; part of its fingerprint.
+    """Specification of an encoder without its weights; part of its fingerprint.
 
     Attributes:
         dim: Dimension D of the embeddings.
-        projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
-            AdvBCT), "mlp" (two layers, as in NDPP), or where there are D features already "residual" (what two layers
-            add to them) or "none". On the Lorentz space choose "linear-bn": models with a plain layer
-            score lower after the same training (`benchmarks/lorentz_projection.py`).
+        projection: Layers from features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
+            AdvBCT), "mlp" (two layers, as in NDPP), or, for D features, "residual" (two layers, added to them) or
+            "none". On the Lorentz space choose "linear-bn": models with a plain layer score lower after the same
+            training (`benchmarks/lorentz_projection.py`).
         zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
-            (HBCT, section 5.1); None leaves embeddings as they are.
-        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
-            where only directions count, is laid onto the Lorentz space.
+            (HBCT, section 5.1); None does not clip.
+        lifts_directions: Rescale every embedding to the length ζ instead, to lift a model on the hypersphere, where
+            only directions matter, to the Lorentz space.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,74 +66,74 @@ class EmbeddingSpec(BaseModel, ABC):
         return {name: value for name, value in values.items() if name not in unset}
 
     def contract(self) -> dict[str, JsonValue]:
-        """Return the plain values that decide embeddings beside the weights."""
+        """Return the plain values that determine embeddings, apart from the weights."""
         return self.model_dump(mode="json")
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what is known of a release's encoder before it is trained, as plain values; None for what is not."""
+        """Return the values known about an encoder before training, as plain values; None for unknown ones."""
         return self.model_dump(mode="json")
 
     @property
     def starts_from(self) -> str | None:
-        """Fingerprint of the model whose weights `build_network` reads; None where it draws them."""
+        """Fingerprint of the model whose weights `build_network` reads; None if it draws random ones."""
         return None
 
     def probe(self, encoder: nn.Module) -> tuple[float, ...] | None:
-        """Return what the network makes of fixed inputs, where neither weights nor contract prove it; else None."""
+        """Return the output of the network for fixed inputs, if neither weights nor contract prove it; else None."""
         return None
 
     def left_out(self, name: str) -> bool:
-        """Return whether a weight is not kept in a release, because it is read from elsewhere."""
+        """Return whether a release leaves a weight out, because it is read from elsewhere."""
         return False
 
     def defined_by(self) -> list[object]:
-        """Return the classes and functions whose packages decide what the network computes, beside limpet's."""
+        """Return the classes and functions whose packages, besides limpet, determine the output of the network."""
         return []
 
     @property
     def is_plan(self) -> bool:
-        """Whether the network is built from these values alone: by code of libraries, and without reading weights."""
+        """Whether the network is built from these values alone: by library code, without reading weights."""
         return True
 
     @property
     def needs_module(self) -> bool:
-        """Whether a module of the user's own is needed to build it."""
+        """Whether a module of the user is needed to build it."""
         return False
 
     @property
     def brings_weights(self) -> bool:
-        """Whether the network comes with weights, which a description alone does not hold."""
+        """Whether the network comes with weights, which a specification alone does not contain."""
         return False
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What people call it, such as the name of its backbone."""
+        """Display name, such as the name of its backbone."""
 
     @property
     @abstractmethod
     def input_words(self) -> str:
-        """Say what it takes, for the card of a release."""
+        """Describe its input, for the card of a release."""
 
     task: ClassVar[str] = "image-feature-extraction"
     """What the hub calls such a model."""
 
 
 class EncoderSpec(EmbeddingSpec):
-    """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
+    """Specification of an image encoder without its weights; see `EmbeddingSpec` for the shared fields.
 
     Attributes:
         backbone: A key of `limpet.models.backbones.BACKBONES`.
         channels: Channels of the images.
-        image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
-        fit: How images were brought to that size before they came here: "crop" kept the aspect and cut what is too
-            long around the centre, "squash" did not; either may end in "-bicubic".
-        mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
-        std: Divides each channel; above 0.
+        image_size: Height and width in pixels, or one number for both, from 8 to 16,384; other sizes are resized on
+            entry.
+        fit: How images were resized before: "crop" keeps the aspect ratio and crops the centre, "squash" does not; the
+            suffix "-bicubic" is allowed.
+        mean: Mean to subtract from each channel after scaling pixels to [0, 1]; one value applies to all channels.
+        std: Divisor of each channel, above 0.
         backbone_options: Further arguments of the backbone.
-        centre_crop: Height and width, or one number for both, of the middle of an image that the backbone sees, such as
-            224 of 256; None for all of it. Images that come at this size, as random crops in training do, are seen
-            whole.
+        centre_crop: Height and width, or one number for both, of the centre crop that the backbone sees, such as 224 of
+            256; None for no crop. Images of this size, such as random crops in training, are not cropped.
     """
 
     TOLD_WHEN_SET: ClassVar = (*EmbeddingSpec.TOLD_WHEN_SET, "centre_crop")
@@ -192,7 +192,7 @@ class EncoderSpec(EmbeddingSpec):
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width that images are to be read at."""
+        """Channels, height and width to read images at."""
         return self.channels, *sides(self.image_size)
 
     def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
@@ -207,7 +207,7 @@ class EncoderSpec(EmbeddingSpec):
 
 
 def encoder_spec(**values: Any) -> EncoderSpec:
-    """Build a spec from values that people wrote.
+    """Build a spec from plain values, as in a settings file.
 
     Raises:
         ConfigError: A field is unknown, or its value is of another type or out of range.
@@ -237,10 +237,10 @@ def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
 
 
 class FeatureSpec(EmbeddingSpec):
-    """Everything that defines a network over a frozen model but its weights; see `EmbeddingSpec` for the rest.
+    """Specification of a network over a frozen model, without its weights; see `EmbeddingSpec` for the rest.
 
     Attributes:
-        frozen: Fingerprint of the frozen model; embeddings of another one are not understood.
+        frozen: Fingerprint of the frozen model; embeddings of other models are refused.
         width: Dimension of its embeddings.
     """
 
@@ -251,26 +251,26 @@ class FeatureSpec(EmbeddingSpec):
 
     @property
     def name(self) -> str:
-        """What projects, and over which model."""
+        """Projection and frozen model."""
         return f"{self.projection} over {self.frozen[:20]}"
 
     @property
     def input_words(self) -> str:
-        """Whose embeddings it takes."""
+        """The model whose embeddings it takes."""
         return f"embeddings of {self.width} dimensions by the frozen model {self.frozen}"
 
 
 class TextSpec(FeatureSpec):
-    """A text model that is trained on, with its projection; its release is a network over what it has become.
+    """A fine-tuned text model with its projection; its release is a network over the fine-tuned model.
 
     Attributes:
         frozen: Fingerprint of the text model that training starts from.
         width: Dimension of its embeddings.
-        place: What people call it: a folder, or a name.
-        max_length: Tokens that count of every text; its own when left out.
-        truncate_dim: How many of the first values of its vectors count; all when left out.
-        query_prefix: What stands before every query.
-        document_prefix: What stands before every document.
+        place: Folder or name of the model.
+        max_length: Maximum number of tokens per text; longer texts are truncated. Default: that of the model.
+        truncate_dim: Number of dimensions to truncate its vectors to (Matryoshka models). Default: all.
+        query_prefix: Text prepended to every query.
+        document_prefix: Text prepended to every document.
     """
 
     LAYERS_RATE = 0.05
@@ -283,11 +283,11 @@ class TextSpec(FeatureSpec):
     document_prefix: str = ""
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return what is known before it is trained: not the fingerprint of what it becomes."""
+        """Return the values known before training, without the fingerprint of the fine-tuned model."""
         released = FeatureSpec(**self.model_dump(include=set(FeatureSpec.model_fields)))
         return {**released.model_dump(mode="json"), "frozen": None}
 
     @property
     def starts_from(self) -> str:
-        """The text model."""
+        """Fingerprint of the text model."""
         return self.frozen

@@ -78,13 +78,14 @@ class _Calls:
         """Find the items nearest to each query; see `Gallery.search`.
 
         Args:
-            queries: Points by a model of the gallery, (Q, D); or texts, or encoded images, which the service embeds.
+            queries: Points of a model of the gallery, (Q, D); or texts, or encoded images, which the service embeds.
             k: Hits per query, at least 1.
-            fingerprint: Of the model, where queries are no set; the active one when left out with texts and images.
-            where: What the metadata of items must meet, such as ``price<10 AND exists(label)``.
-            exact: Compare with every vector; otherwise use approximate indexes where there are any.
-            request: Name of this request, by which `click` reports which hit was chosen.
-            route_key: Such as the user: while a canary runs, one model answers all requests of a key.
+            fingerprint: Fingerprint of the model, if queries are no set. Default for texts and images: the active
+                model.
+            where: Metadata filter, such as ``price<10 AND exists(label)``.
+            exact: Compare with every vector; otherwise use approximate indexes, if they exist.
+            request: Name of this request, by which `click` reports the chosen hit.
+            route_key: Routing key, such as the user: during a canary, one model answers all requests of a key.
         """
         asked = without_nothing(
             {"k": count_of("k", k), "model": fingerprint, "where": where, "exact": exact, "route_key": route_key}
@@ -106,7 +107,7 @@ class _Calls:
 
     @_Method
     def click(self, request: str, item: str, *, query: int = 0) -> _Steps[None]:
-        """Report the hit that a person chose: evidence for shadow and canary.
+        """Report the hit that a user chose, as evidence for shadow and canary.
 
         Args:
             request: Name of the search.
@@ -117,7 +118,7 @@ class _Calls:
 
     @_Method
     def evidence(self) -> _Steps[dict[str, Any]]:
-        """Return what live queries say of the prepared model, see `LiveEvidenceSummary`."""
+        """Return the evidence of live queries about the prepared model; see `LiveEvidenceSummary`."""
         found: dict[str, Any] = yield from self._ask("GET", "/v1/upgrade/evidence")
         return found
 
@@ -129,13 +130,13 @@ class _Calls:
         items: Mapping[str, str] | Mapping[str, bytes] | None = None,
         key: str | None = None,
     ) -> _Steps[int]:
-        """Write items whole, durably, and return how many; see `Gallery.upsert`.
+        """Write whole items durably, and return their number; see `Gallery.upsert`.
 
         Args:
-            *sets: Points of the same items by one or several models of the gallery.
+            *sets: Points of the same items, of one or several models of the gallery.
             metadata: Values by column, in the order of the ids.
-            items: In place of sets: texts, or encoded images, by id, which the service embeds.
-            key: Name of this request, which is done once however often it is sent; a new one when left out.
+            items: Alternative to sets: texts, or encoded images, by id, which the service embeds.
+            key: Idempotency key: the request is applied once, even if it is sent again. Default: a new key.
         """
         columns = None if metadata is None else {name: list(values) for name, values in metadata.items()}
         body: dict[str, Any] = {"metadata": columns}
@@ -153,27 +154,27 @@ class _Calls:
 
     @_Method
     def delete(self, ids: Sequence[str], *, key: str | None = None) -> _Steps[int]:
-        """Remove items with all their vectors, and return how many there were."""
+        """Remove items with all their vectors, and return the number removed."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         found = yield from self._ask("DELETE", "/v1/items", params={"id": list(ids)}, headers=headers)
         return int(found["items"])
 
     @_Method
     def fetch(self, ids: Sequence[str], *, vectors: bool = False) -> _Steps[list[dict[str, Any]]]:
-        """Return those of the items that there are: id, version, generations, metadata, and vectors if asked for."""
+        """Return the existing items: id, version, generations, metadata and, if `vectors` is set, vectors."""
         found = yield from self._ask("GET", "/v1/items", params={"id": list(ids), "vectors": str(vectors).lower()})
         items: list[dict[str, Any]] = found["items"]
         return items
 
     @_Method
     def status(self) -> _Steps[dict[str, Any]]:
-        """Return where the upgrade stands, and what comes next."""
+        """Return the phase of the upgrade and the next step."""
         found: dict[str, Any] = yield from self._ask("GET", "/v1/upgrade")
         return found
 
     @_Method
     def thresholds(self, *asked: float) -> _Steps[Thresholds]:
-        """Return what thresholds on scores of the old model become on those of the new one; a table without any."""
+        """Map score thresholds of the old model to the new one; without arguments, return a table."""
         found = yield from self._ask("GET", "/v1/upgrade/thresholds", params={"threshold": list(asked)})
         return Thresholds.model_validate(found)
 
@@ -181,14 +182,14 @@ class _Calls:
     def take_step(
         self, /, step: str, *, epoch: str | None = None, key: str | None = None, wait: bool = True, **options: Any
     ) -> _Steps[dict[str, Any]]:
-        """Take a step of the upgrade, and return its job.
+        """Run an upgrade step, and return its job.
 
         Args:
             step: start, backfill, index, swap, rollback, finish, cancel, verify, gc or doctor.
-            epoch: Take it at this epoch of the upgrade only.
-            key: Name of this request, which is done once however often it is sent; a new one when left out.
-            wait: Return when the job is over, and raise the error that it ended with.
-            **options: Of the step, such as ``model`` and ``budget``.
+            epoch: Run the step only at this epoch of the upgrade.
+            key: Idempotency key: the request is applied once, even if it is sent again. Default: a new key.
+            wait: Wait for the end of the job, and raise its error if it failed.
+            **options: Options of the step, such as ``model`` and ``budget``.
         """
         headers = without_nothing({"Idempotency-Key": key or uuid.uuid4().hex, "If-Match": epoch and f'"{epoch}"'})
         job: dict[str, Any] = yield from self._ask("POST", f"/v1/upgrade/{step}", json=options, headers=headers)
@@ -200,19 +201,19 @@ class _Calls:
 
     @_Method
     def job(self, name: str, *, wait: float = 0.0) -> _Steps[dict[str, Any]]:
-        """Return a job once it has ended, or after `wait` seconds at the latest."""
+        """Return a job when it has ended, or after at most `wait` seconds."""
         found: dict[str, Any] = yield from self._ask("GET", f"/v1/jobs/{name}", params={"wait": wait})
         return found
 
     @_Method
     def cancel_job(self, name: str) -> _Steps[dict[str, Any]]:
-        """Let a job that waits go, and a backfill stop after its batch."""
+        """Cancel a queued job, or stop a backfill after its current batch."""
         found: dict[str, Any] = yield from self._ask("DELETE", f"/v1/jobs/{name}")
         return found
 
     @_Method
     def journal(self, last: int = 20) -> _Steps[list[dict[str, Any]]]:
-        """Return what was done, the last event last."""
+        """Return the events of the upgrade, oldest first."""
         found: list[dict[str, Any]] = yield from self._ask("GET", "/v1/upgrade/journal", params={"last": last})
         return found
 
@@ -253,7 +254,7 @@ def _refused(answer: httpx.Response) -> LimpetError:
 
 
 def error_of(problem: Mapping[str, Any]) -> LimpetError:
-    """Return the error that a problem document tells of, of the class that the service raised."""
+    """Return the error of a problem document, in the class that the service raised."""
     named = str(problem.get("type", "")).rpartition(":")[2]
     kind = getattr(errors, named, None) if named in errors.__all__ else None
     parts = [str(problem.get(name, "")) for name in ("title", "expected", "to_do")]
@@ -265,12 +266,12 @@ def error_of(problem: Mapping[str, Any]) -> LimpetError:
 
 
 class Client(_Calls):
-    """A client of `limpet serve`: searches, writes and steps of the upgrade, with the errors of `Gallery`.
+    """Client of `limpet serve`: searches, writes and upgrade steps, with the errors of `Gallery`.
 
-    A request that the service could not answer now is sent again; writes carry a key, so that each is done once.
+    Requests that fail temporarily are retried; writes carry an idempotency key, so that each is applied once.
 
     Args:
-        url: Of the service, such as ``http://127.0.0.1:8520``.
+        url: Base URL of the service, such as ``http://127.0.0.1:8520``.
         key: Key, where the service has keys.
         retries: How often a request is sent again.
         timeout: Seconds to wait for an answer.
@@ -304,7 +305,7 @@ class Client(_Calls):
             return result
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self.http.close()
 
     def __enter__(self) -> Self:
@@ -315,10 +316,10 @@ class Client(_Calls):
 
 
 class AsyncClient(_Calls):
-    """The same as `Client`, for asyncio: every method returns an awaitable.
+    """Asyncio version of `Client`: every method returns an awaitable.
 
     Args:
-        url: Of the service.
+        url: Base URL of the service.
         key: Key, where the service has keys.
         retries: How often a request is sent again.
         timeout: Seconds to wait for an answer.
@@ -349,7 +350,7 @@ class AsyncClient(_Calls):
             return result
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         await self.http.aclose()
 
     async def __aenter__(self) -> Self:

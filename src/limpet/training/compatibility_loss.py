@@ -1,4 +1,4 @@
-"""Any compatibility method as a plain loss over tensors, for training loops of one's own."""
+"""Any compatibility method as a plain loss over tensors, for custom training loops."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ UNKNOWN_STEPS = 2**20  # assumed steps of an epoch of unknown length; only seeds
 
 
 class HandStep(Step):
-    """A step of a loop of one's own, which lacks what the loop did not pass; reading that is refused.
+    """A step of a custom training loop; reading a value that the loop did not pass raises an error.
 
     Args:
-        values: Those of `Step`.
+        values: Values of `Step`.
     """
 
     def __init__(self, missing: frozenset[Read], **values: Any) -> None:
@@ -122,57 +122,58 @@ class HandStep(Step):
 
 
 def lacking(method: str, read: Read) -> ConfigError:
-    """Build the error for what a method reads and was not given."""
+    """Build the error for a value that a method reads but was not given."""
     needed, to_do = WANTED[read]
     return ConfigError(f"{method} needs {needed}, and was not given it.", to_do=to_do)
 
 
 class CompatibilityLoss(nn.Module):
-    """Any compatibility method as a loss module, for a training loop of your own.
+    """Any compatibility method as a loss module for your own training loop.
 
-    The numbers are those of `limpet.fit`: named terms whose sum is the loss. ::
+    It computes the same as `limpet.fit`: named terms whose sum is the loss. ::
 
         loss = limpet.CompatibilityLoss("p2s", old_embeddings=old, old_labels=labels)
         optimizer.add_param_group({"params": loss.parameters()})
         total = task(embeddings, classes) + loss(embeddings, classes)
 
-    Some methods need more than embeddings and labels; whatever is missing is refused before anything is computed, with
-    what to pass. Methods that look at how far training is, or at the new model when an epoch starts, want
-    `start_epoch`; those that hold weights ``model`` and `after_step`; those that change inputs `change_inputs`; those
-    that show the classifier something else than the embeddings `end_training`; and those of sessions `end_session`.
+    Some methods need more than embeddings and labels; if an input is missing, an error names it before anything is
+    computed. Methods that depend on training progress, or on the new model at the start of an epoch, need
+    `start_epoch`; those that constrain weights need ``model`` and `after_step`; those that change inputs
+    `change_inputs`; those that train the classifier on other inputs than the embeddings `end_training`; and session
+    methods `end_session`.
 
-    What a method learns (critics, radii, copied heads, the classifier, a curvature) are parameters of this module:
-    optimise them, save them with ``state_dict``, which also keeps the place in training, and wrap the module into
-    ``DistributedDataParallel`` if it has any. With several processes, batches must be of one size, and every process
-    gets the loss of all of them; wrap the model into ``DistributedDataParallel``, which averages gradients. Evaluation
-    mode computes the same terms of the batch of its process, and keeps nothing.
+    Learned values of a method (critics, radii, copied heads, the classifier, a curvature) are parameters of this
+    module: optimise them, save them with ``state_dict``, which includes the position in training, and wrap the module
+    in ``DistributedDataParallel`` if it has any. With several processes, batches must have the same size, and every
+    process gets the loss over all of them; wrap the model in ``DistributedDataParallel``, which averages gradients.
+    Evaluation mode computes the same terms for the local batch and stores nothing.
 
-    Losses are computed in float32 at least, under autocast too. Every call looks whether values are finite and labels
-    known, for which a GPU is waited for; ``check=False`` leaves that out.
+    Losses are computed in at least float32, also under autocast. Every call checks that values are finite and labels
+    known, which synchronises the GPU; ``check=False`` disables it.
 
     Args:
-        method: Name of a method (`limpet.METHODS`), or one that was built.
-        old_embeddings: What the old model makes of the training set: raw embeddings (N, D), or an `EmbeddingSet` in the
-            form "features". May be left out for methods that only compare a batch with its old embeddings (``old=``).
-        old_labels: Class of every one of them, whole numbers (N,); an `EmbeddingSet` brings its own.
+        method: Name of a method (`limpet.METHODS`), or an instance.
+        old_embeddings: Embeddings of the training set by the old model: raw (N, D), or an `EmbeddingSet` in the form
+            "features". Optional for methods that only compare a batch with its old embeddings (``old=``).
+        old_labels: Classes of `old_embeddings`, integers (N,); not needed for an `EmbeddingSet`.
         options: Options of the method by name.
-        classifier: What learns the task: a name of `limpet.models.heads.HEADS`, a module from embeddings (B, D) to
-            scores (B, C), or None, where the task is trained elsewhere and its term is 0.
-        space: Name of a space or a `Space`; that of `old_embeddings`, or the first that the method knows. One of more
-            dimensions than these have, such as ``Hypersphere(160)``, lets them count as padded with zeros.
-        classes: How many classes there are, numbered from 0; those that occur in `old_labels` when left out.
+        classifier: Task classifier: a name of `limpet.models.heads.HEADS`, a module from embeddings (B, D) to scores
+            (B, C), or None if the task is trained elsewhere; its term is then 0.
+        space: Name of a space or a `Space`. Default: that of `old_embeddings`, or the first that the method supports.
+            In a space with more dimensions than these, such as ``Hypersphere(160)``, they are padded with zeros.
+        classes: Number of classes, numbered from 0. Default: those in `old_labels`.
         old_classifier: The old model's classifier, from embeddings to scores (B, C_old).
-        old_classes: Which class each of its rows is, by number or name; those of `own_labels` when left out.
-        own_embeddings: What the old model made of its own training set or gallery (M, D), for methods that measure
-            there, or an `EmbeddingSet`.
-        own_labels: Class of every one of them (M,), by the same numbers.
-        model: The encoder in training, for methods that hold its weights; it does not become part of this module.
-        carried: What `carried` returned at the end of the session before.
-        seed: Of initial values and draws.
-        check: Look at the values of every batch.
+        old_classes: Class of each row of `old_classifier`, by number or name. Default: those of `own_labels`.
+        own_embeddings: Embeddings of the old model's own training set or gallery (M, D), for methods that use it, or an
+            `EmbeddingSet`.
+        own_labels: Classes of `own_embeddings` (M,), in the same numbering.
+        model: The encoder in training, for methods that constrain its weights; it is not registered as a submodule.
+        carried: Return value of `carried` from the previous session.
+        seed: Random seed of initial values and draws.
+        check: Whether to check the values of every batch.
 
     Raises:
-        ConfigError: The method lacks something, or an option or name is unknown.
+        ConfigError: A required input is missing, or an option or name is unknown.
         DataError: Embeddings or labels cannot be used.
         SpaceMismatchError: Spaces or dimensions differ.
     """
@@ -250,14 +251,14 @@ class CompatibilityLoss(nn.Module):
         """Return the loss of a batch, a scalar; see `terms`.
 
         Args:
-            embeddings: What the model in training makes of the items (B, D), raw: not normalised.
-            labels: Their classes (B,).
-            indices_tuple: Nothing; pytorch-metric-learning passes mined pairs here, and these methods choose their own.
-            ref_emb: ``old`` by the name that pytorch-metric-learning has for it.
-            ref_labels: Their classes, which must be `labels`: row i belongs to item i.
-            old: What the old model makes of the same items (B, D).
-            index: Row of every item in `old_embeddings` (B,); without ``old`` its embeddings are looked up there.
-            replayed: Which items come from a memory of earlier sessions (B,); none when left out.
+            embeddings: Raw embeddings of the items by the model in training (B, D), not normalised.
+            labels: Classes of the items (B,).
+            indices_tuple: Ignored; pytorch-metric-learning passes mined pairs here, but these methods choose their own.
+            ref_emb: Same as ``old``, under the name used by pytorch-metric-learning.
+            ref_labels: Classes of `ref_emb`, which must equal `labels`: row i belongs to item i.
+            old: Embeddings of the same items by the old model (B, D).
+            index: Row of every item in `old_embeddings` (B,); without ``old``, old embeddings are looked up there.
+            replayed: Mask of items from a memory of earlier sessions (B,). Default: none.
         """
         if indices_tuple is not None:
             raise ConfigError(
@@ -285,8 +286,8 @@ class CompatibilityLoss(nn.Module):
         """Return the named terms whose sum is the loss, such as "task" and "contrast"; arguments as in `forward`.
 
         Raises:
-            ConfigError: The method needs something that was not given, or a call that was not made.
-            DataError: Values are of another kind, length or class, or not finite.
+            ConfigError: A required input was not given, or a required call was not made.
+            DataError: Values have a wrong type, length or class, or are not finite.
             SpaceMismatchError: Embeddings have another dimension.
         """
         embeddings = checked_batch(embeddings, "embeddings", self.space)
@@ -336,20 +337,20 @@ class CompatibilityLoss(nn.Module):
         steps: int | None = None,
         new_embeddings: Tensor | Callable[[], Tensor] | None = None,
     ) -> Mapping[str, float]:
-        """Tell the method that an epoch begins; call it before the first batch of each, in every process.
+        """Start an epoch; call it before the first batch of each epoch, in every process.
 
         Args:
             epoch: Number of the epoch, from 0.
-            of: How many there are.
-            steps: Batches of an epoch; needed where a method looks at progress batch by batch.
-            new_embeddings: What the model, as it is now and in evaluation mode, makes of the training set (N, D) in the
-                order of `old_embeddings`; or a function that returns it, called only where the method looks at it.
+            of: Number of epochs.
+            steps: Number of batches per epoch; required by methods that use progress per batch.
+            new_embeddings: Embeddings of the training set by the current model in evaluation mode (N, D), in the order
+                of `old_embeddings`; or a function that returns them, called only if the method needs them.
 
         Returns:
-            Named numbers for the log of the epoch, such as by how many degrees targets moved.
+            Named values for the log of the epoch, such as how many degrees the targets moved.
 
         Raises:
-            ConfigError: A number is out of range, or the method needs what was left out.
+            ConfigError: A number is out of range, or a required argument is missing.
         """
         whole = isinstance(epoch, int | np.integer) and not isinstance(epoch, bool)
         if not whole or not 0 <= epoch < count_of("of", of):
@@ -382,7 +383,7 @@ class CompatibilityLoss(nn.Module):
         return dict(measures or {})
 
     def change_inputs(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return the inputs that the model shall see instead, such as mixed ones; the same for most methods.
+        """Return the inputs to feed to the model instead, such as mixed ones; most methods return them unchanged.
 
         Call it before the model, on every training batch. The old model sees the batch as it is.
         """
@@ -396,42 +397,42 @@ class CompatibilityLoss(nn.Module):
         return changed_inputs(self.method, batch, self._generator, _processes())
 
     def after_step(self) -> None:
-        """Let a method that holds weights look at the step: after ``optimizer.step()``, with the gradients there."""
+        """Update a method that constrains weights: call it after ``optimizer.step()``, before gradients are cleared."""
         self.method.after_step(self._encoder("after_step"))
         self._weights_seen = None
 
     def end_session(self, batches: Iterable[Sequence[Tensor]]) -> None:
-        """Let a method look back at the items of a session that ended.
+        """Let a method process the items of the session that just ended.
 
         Args:
-            batches: Of inputs and labels, un-augmented, in the order of the data set, with the weights that are kept.
+            batches: Batches of inputs and labels, un-augmented, in data set order; call it with the final weights.
         """
         self.method.on_session_end(self._encoder("end_session"), self.head, map(self._batch, batches))
 
     def end_training(self) -> None:
-        """Let a method bring the classifier to the embeddings as they are, where the task read only a part of them.
+        """Adapt the classifier to the full embeddings, for methods whose task uses only a part of them.
 
-        Call it once, with the weights that are kept.
+        Call it once, with the final weights.
         """
         self.method.on_training_end(self.head)
 
     def carried(self) -> dict[str, Tensor]:
-        """Return what the loss of the next session is to be made with, after `end_session`."""
+        """Return the state for the loss of the next session (``carried=``); call it after `end_session`."""
         return self.method.carried()
 
     # ---- state
 
     def get_extra_state(self) -> Tensor:
-        """Return the place in training: epoch, epochs, steps, step, and whether an epoch was started."""
+        """Return the position in training: epoch, epochs, steps, step, and whether an epoch was started."""
         return torch.tensor([self._epoch, self._epochs, self._steps, self._step, int(self._started)])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go on from a place in training."""
+        """Restore the position in training."""
         self._epoch, self._epochs, self._steps, self._step, started = map(int, state.tolist())
         self._started, self._weights_seen = bool(started), None
 
     def extra_repr(self) -> str:
-        """Return what the loss is of."""
+        """Return a short description for the representation."""
         classes = "any classes" if self.classes is None else f"{len(self.classes.numbers)} classes"
         return f"{self.name} on the {self.space}, {classes}, {self._items} old embeddings"
 

@@ -1,4 +1,4 @@
-"""Embedding a set of items with a model."""
+"""Embed a set of items with a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS_AT_ONCE = 16_384
 
 
 class MirrorSum(nn.Module):
-    """Maps images to the sum of their features and those of the mirrored images, in at least float32.
+    """Encoder that adds the features of the mirrored images to those of the images, in at least float32.
 
     Args:
         encoder: Maps images (B, channels, height, width) to features (B, D); left and right are the last axis.
@@ -61,8 +61,8 @@ def encoded_batches(
     Args:
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented, in dataset order.
-        device: Where the model is; the CPU when left out.
-        channels_last: How images lie in memory; see `fit`.
+        device: Device of the model. Default: the CPU.
+        channels_last: Memory format of images; see `fit`.
     """
     was_training = model.training
     model.eval()
@@ -89,8 +89,8 @@ def encode_features(
     Args:
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented, in dataset order.
-        device: Where the model is; the CPU when left out.
-        channels_last: How images lie in memory; see `fit`.
+        device: Device of the model. Default: the CPU.
+        channels_last: Memory format of images; see `fit`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
     """
     features, labels, done = [], [], 0
@@ -115,15 +115,15 @@ def encode_prototypes(
     device: torch.device | None = None,
     channels_last: bool = False,
 ) -> Tensor:
-    """Return the mean point of every class (C, D) under a model, in one pass that keeps nothing else.
+    """Return the mean point of every class (C, D) under a model, in one pass with constant memory.
 
     Args:
         model: Maps a batch's inputs to features (B, D).
         loader: Yields batches, un-augmented.
-        space: Whose points are averaged.
-        num_classes: C; an absent class has no mean and is zero.
-        device: Where the model is; the CPU when left out.
-        channels_last: How images lie in memory; see `fit`.
+        space: Space of the averaged points.
+        num_classes: C; the mean of an absent class is zero.
+        device: Device of the model. Default: the CPU.
+        channels_last: Memory format of images; see `fit`.
     """
     sums = torch.zeros(num_classes, space.summed_dim, device=device)
     counts = torch.zeros(num_classes, device=device)
@@ -152,21 +152,21 @@ def encode(
     Args:
         model: Maps a batch's inputs to features (B, D), such as the encoder of a release.
         loader: Yields batches, un-augmented, in dataset order.
-        space: What the features are projected onto.
+        space: Space that the features are projected onto.
         ids: One text per item, in the loader's order.
-        fingerprint: Identity of the model: that of its release.
-        class_names: Names of the classes that the labels count.
+        fingerprint: Fingerprint of the model, from its release.
+        class_names: Class names, indexed by the labels.
         columns: Further values per item, in the loader's order.
-        role: What the items are to the model.
+        role: Role of the items for the model: "query", "document" or "both".
         form: "points" for galleries and queries, "features" for training caches.
-        device: Where the model is; the CPU when left out.
+        device: Device of the model. Default: the CPU.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
 
     Raises:
         DataError: There is nothing to encode, or a vector is not finite.
 
     Returns:
-        The embeddings, in the loader's order; where the space knows one, points have a column "uncertainty" too.
+        The embeddings, in the loader's order; points have a column "uncertainty" if the space defines one.
     """
     features, labels = encode_features(model, loader, device=device, progress=progress)
     vectors = features if form == "features" else space.project(features)
@@ -186,7 +186,7 @@ def encode(
 
 
 def cached_embeddings(release: Release, images: LabelledItems, cache: Path, **settings: Any) -> EmbeddingSet:
-    """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
+    """Embed images as raw features once; later calls open the file in ``cache`` for this release and these images."""
     digest = images.digest()
     path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
     if path.exists():
@@ -209,23 +209,23 @@ def embed_images(
     device: torch.device | None = None,
     progress: Progress[Told] = None,
 ) -> EmbeddingSet:
-    """Embed a set of images with a release; rows, ids, classes and columns are those of the images.
+    """Embed a set of images with a release; row order, ids, classes and columns are kept.
 
     Args:
         release: The model.
-        images: What to embed.
+        images: Images to embed.
         form: "points" for queries and galleries, "features" for training caches and for pooling into templates.
-        flip: Add the features of the mirrored image to those of the image, before anything is normalised (the usual
-            protocol of face recognition).
-        labelled: Whether the labels mean something; without, the embeddings have none.
-        role: What the images are to the model.
-        batch_size: Images at a time.
-        workers: Processes that read images.
-        device: Where to compute; the CPU when left out.
+        flip: Add the features of the mirrored image to those of the image, before normalisation (the usual protocol of
+            face recognition).
+        labelled: Whether the labels are meaningful; otherwise, the embeddings have none.
+        role: Role of the images for the model.
+        batch_size: Number of images per batch.
+        workers: Number of processes that read images.
+        device: Device to compute on. Default: the CPU.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" images.
 
     Raises:
-        ConfigError: What is no image was to be mirrored.
+        ConfigError: `flip` is set for items that are not images.
     """
     refuse(flip and images.kind != "images", f"flip of {images.kind}.", "images: nothing else can be mirrored")
     encoder = release.encoder if device is None else release.encoder.to(device)
@@ -248,15 +248,15 @@ def embed_images(
 
 
 def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "points") -> EmbeddingSet:
-    """Return embeddings of a frozen model as a head over it makes them; ids, labels, role and columns stay.
+    """Apply a head to embeddings of its frozen model; ids, labels, role and columns are kept.
 
     Args:
-        release: A head over a frozen model, such as `train_head` makes.
-        embeddings: What that model embedded, as features or as points.
+        release: A head over a frozen model, such as `train_head` returns.
+        embeddings: Embeddings of that model, as features or as points.
         form: "points" for queries and galleries, "features" for training caches.
 
     Raises:
-        ReleaseError: The release is no head, or one over another model.
+        ReleaseError: The release is not a head, or is a head over another model.
     """
     spec = release.encoder.spec
     if not isinstance(spec, FeatureSpec) or spec.frozen != embeddings.fingerprint:

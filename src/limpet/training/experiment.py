@@ -1,4 +1,4 @@
-"""What decides a training: typed settings, and one validator for all who write them, in commands, suites and Python."""
+"""Training settings: typed values, validated in one place for commands, suites and Python."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def settings(what: str) -> Callable[[Class], Class]:
-    """Make a class a frozen dataclass that checks the types and ranges of its fields, and knows no others.
+    """Make a class a frozen dataclass that validates its fields and refuses unknown ones.
 
-    Whatever is wrong is a ConfigError.
+    Invalid values raise a ConfigError.
 
     Args:
-        what: What people call the settings, for messages.
+        what: Name of the settings in messages.
     """
 
     def checked(kind: Class) -> Class:
@@ -61,7 +61,7 @@ def settings(what: str) -> Callable[[Class], Class]:
 
 
 def refusal(error: ValidationError, kind: Any) -> LimpetError:
-    """Return the first thing that is wrong with settings as a message: what was given, and what was expected."""
+    """Return the first validation error as a message: the given and the expected value."""
     first = error.errors()[0]
     own = first.get("ctx", {}).get("error")
     if isinstance(own, LimpetError):  # a rule of several fields, which speaks for itself
@@ -102,7 +102,7 @@ class Trainable:
 
     Args:
         last: Train this many of its last blocks, with all layers after them; 0 for none.
-        lora: Train only low-rank additions of this rank to its layers (LoRA), which a release merges into its weights;
+        lora: Train only low-rank adapters of this rank in its layers (LoRA), which a release merges into its weights;
             requires the extra ``peft``.
     """
 
@@ -123,40 +123,38 @@ class Recipe:
 
     Args:
         epochs: Passes over the training images.
-        batch_size: Images per step and process; at least 2, since batch statistics need two.
+        batch_size: Images per step and process; at least 2, because of batch statistics.
         items_per_class: Images of each class in a batch, such as 4 for triplets: every batch then holds batch_size / 4
-            classes, and classes come equally often; none shuffles all images alike. Steps per epoch stay the same.
+            classes, and all classes are equally frequent. Default: shuffle all images. Steps per epoch do not change.
         optimizer: "sgd" (with momentum) or "adamw".
         learning_rate: Base rate.
-        backbone_rate: Rate of the part that may come with weights, as a multiple of the base rate: what was trained
-            before is changed more carefully than the fresh projection and classifier. When left out, 1 of images; of a
-            text model 0.05, and 0.5 where low-rank additions are trained instead of its layers.
+        backbone_rate: Rate of the backbone, as a multiple of the base rate: pretrained weights need a lower rate than
+            the new projection and classifier. Default: 1 for images; 0.05 for text models, or 0.5 with LoRA.
         momentum: Momentum of SGD.
         nesterov: Whether SGD uses Nesterov momentum.
         weight_decay: Weight decay of all parameters.
-        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), "cosine-restarts" (of CVS,
-            in cycles of 1, 2, 4, ... epochs), or "polynomial" (to 0).
-        milestones: Epochs of "steps".
+        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), "cosine-restarts" (as in CVS, in
+            cycles of 1, 2, 4, ... epochs), or "polynomial" (to 0).
+        milestones: Epochs at which "steps" lowers the rate.
         power: Exponent of "polynomial": (1 − progress)^power.
-        warmup_epochs: Epochs of linear rise before the schedule.
-        clip_norm: Largest norm of the model's gradient; none when left out.
-        augmentation: Random changes, drawn anew for every image and epoch.
+        warmup_epochs: Epochs of linear warm-up before the schedule.
+        clip_norm: Maximum gradient norm of the model. Default: no clipping.
+        augmentation: Random augmentations, redrawn for every image and epoch.
         old_view: Input of the predecessor: "cached", the clean image, embedded once; "same", the augmented
             image that the new model sees, embedded at every step; or "method", as in the method's paper.
         precision: "32-true", or "bf16-mixed" (losses are still computed in float32).
         channels_last: Store images and convolution weights in the channels-last memory format, which is fastest on GPUs
             in bfloat16.
-        freeze_batch_norm: Let batch normalisation of a backbone with published weights keep its running statistics, and
-            normalise by them in training, too; its scales and shifts are trained.
-        trainable: Which parts of a pretrained backbone learn: ``last``, its last blocks, or ``lora``, low-rank
-            additions of that rank; all of it when left out. What does not learn keeps its batch statistics.
+        freeze_batch_norm: Freeze the running statistics of batch normalisation in a backbone with published weights,
+            and use them in training; scales and shifts are trained.
+        trainable: Trainable parts of a pretrained backbone: ``last``, its last blocks, or ``lora``, low-rank adapters
+            of that rank. Default: all of it. Frozen parts keep their batch statistics.
         accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
-        devices: Number of processes, one per device. Each has batches of ``batch_size``; the loss is that of all of
-            them together.
+        devices: Number of processes, one per device. Each has batches of ``batch_size``; the loss is computed over all
+            of them.
         workers: Processes that read images; 0 reads in the training process.
-        data_on_device: Where the training images are kept: "always" copies all of them to the device once; "auto" does
-            so on a CUDA device of which they take at most half of the free memory; "never" reads every batch from the
-            host.
+        data_on_device: Where training images are kept: "always" copies all of them to the device once; "auto" does so
+            on a CUDA device if they take at most half of its free memory; "never" reads every batch from the host.
     """
 
     epochs: PositiveInt = 30
@@ -203,26 +201,26 @@ class Recipe:
         )
 
     def decides(self) -> dict[str, object]:
-        """Return the settings that change the result, without those of the machine that computes it."""
+        """Return the settings that affect the result, without those of the hardware."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in _MACHINE}
 
     def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
-        """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
+        """Return the input of the predecessor; without augmentation the cached view is equal, and free."""
         if self.augmentation == Augmentation():
             return "cached"
         return method.old_view if self.old_view == "method" else self.old_view
 
     def batches_for(self, method: CompatibilityMethod) -> Recipe:
-        """Return the recipe with the items per class that a method needs, unless it says how many itself.
+        """Return the recipe with the items per class that a method needs, unless the recipe sets them.
 
         Raises:
-            ConfigError: The batch size is not two or more whole classes of that many items.
+            ConfigError: The batch size is not a multiple of the items per class, or holds fewer than two classes.
         """
         wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
         return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
 
     def rates_for(self, model: EmbeddingSpec) -> Recipe:
-        """Return the recipe with the rate that a model has for what is trained of it, unless it says one itself."""
+        """Return the recipe with the default backbone rate of a model, unless the recipe sets one."""
         rate = model.LAYERS_RATE if self.trainable.lora is None else model.LORA_RATE
         return self if self.backbone_rate is not None else dataclasses.replace(self, backbone_rate=rate)
 
@@ -230,8 +228,8 @@ class Recipe:
         """Return the optimiser over these parameters.
 
         Args:
-            parameters: All that learn.
-            pretrained: Those of the part that `backbone_rate` speaks of; some may not learn.
+            parameters: All trainable parameters.
+            pretrained: Parameters that `backbone_rate` applies to; some may be frozen.
         """
         from torch.optim import SGD, AdamW
 
@@ -297,7 +295,7 @@ TEXT_RECIPE = Recipe(
 
 
 def recipe_with(usual: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with other settings, those of groups within it by nested mappings.
+    """Return a recipe with other settings; nested mappings set groups within it.
 
     Raises:
         ConfigError: A setting is unknown, or a value out of range.
@@ -341,20 +339,20 @@ def head_recipe(items: int, width: int = 0) -> Recipe:
 
 @settings("the geometry")
 class Geometry:
-    """What a person may say of the space a model is trained on; all of it may be left open.
+    """Settings of the space that a model is trained on; all are optional.
 
     Args:
-        space: A key of `limpet.geometry.SPACES`; the predecessor's, or the hypersphere, when left out.
-        curvature: K > 0 of a space that has one; the predecessor's, or the space's own default, when left out.
-        learn_curvature: Learn K with the model, within a factor of ten of where it starts. With a predecessor this
-            makes another space: its stored embeddings must be lifted again, by the release `train_release` writes.
-        lift_old: Distance ζ from the origin at which the directions of a predecessor of the hypersphere are laid onto
+        space: A key of `limpet.geometry.SPACES`. Default: that of the predecessor, or the hypersphere.
+        curvature: K > 0, for spaces that have a curvature. Default: that of the predecessor, or of the space.
+        learn_curvature: Learn K with the model, within a factor of ten of its initial value. With a predecessor, the
+            space changes: stored embeddings must be lifted again, by the release that `train_release` writes.
+        lift_old: Distance ζ from the origin at which the directions of a predecessor on the hypersphere are lifted to
             the new space; None refuses predecessors of other spaces.
-        relift_old: Lift the tangent vectors of a predecessor of another curvature again, by this one (HBCT, table 3);
-            otherwise such a predecessor is refused. What it embedded has to be lifted likewise to be searched.
-        pad_old: Let the embeddings of a predecessor of fewer dimensions count as padded with zeros; otherwise it is
-            refused, but by methods that have a use for further dimensions, such as free_dimensions. Its galleries stay
-            as they are.
+        relift_old: Lift the tangent vectors of a predecessor of another curvature again, with this curvature (HBCT,
+            table 3); otherwise such a predecessor is refused. Its stored embeddings must be lifted in the same way
+            before they can be searched.
+        pad_old: Pad the embeddings of a predecessor of fewer dimensions with zeros; otherwise it is refused, except by
+            methods that use further dimensions, such as free_dimensions. Stored galleries do not change.
     """
 
     space: str | None = None
@@ -371,19 +369,19 @@ def _encoder(given: Any) -> Any:
 
 @settings("the experiment")
 class Experiment:
-    """Everything that decides what a run becomes, apart from its images and its predecessor.
+    """All settings that determine the result of a run, apart from its images and its predecessor.
 
     Args:
         method: A key of `limpet.METHODS`.
         method_options: Options of that method.
-        model: The encoder to build; its ζ is the space's business where it is left out.
+        model: The encoder to build; if its ζ is not set, the space chooses it.
         geometry: The space to train on.
-        head: A key of `limpet.models.heads.HEADS`; the space's own when left out: softmax on the hypersphere.
+        head: A key of `limpet.models.heads.HEADS`. Default: that of the space, softmax on the hypersphere.
         head_options: Options of that head.
         recipe: How to train.
-        weights: Local folder of published backbone weights; none for a fresh start.
-        freeze_backbone: Train the projection and the head only.
-        seed: Of initial weights, order, augmentation and the method.
+        weights: Local folder of published backbone weights. Default: random initialisation.
+        freeze_backbone: Train only the projection and the head.
+        seed: Random seed of initial weights, order, augmentation and the method.
     """
 
     method: str = "independent"
@@ -410,10 +408,10 @@ class Experiment:
         )
 
     def build_model(self, weights: Path | None = None) -> EmbeddingNetwork:
-        """Return the network, of which what is to stay frozen does not learn.
+        """Return the network, with its frozen parts set to require no gradient.
 
         Args:
-            weights: Local folder of published backbone weights; None for a fresh start.
+            weights: Local folder of published backbone weights; None for random initialisation.
         """
         from limpet.models.building import build_network
 
@@ -427,10 +425,10 @@ class Experiment:
 
     @classmethod
     def from_settings(cls, values: Mapping[str, object]) -> Self:
-        """Build an experiment from the plain values that people write.
+        """Build an experiment from plain values, as in a settings file.
 
         Args:
-            values: Of the fields, by name; "options" are those of the method.
+            values: Values of the fields, by name; "options" are those of the method.
 
         Raises:
             ConfigError: A name is unknown, or a value is of another type or out of range.
@@ -443,7 +441,7 @@ class Experiment:
         return experiment
 
     def settings(self) -> dict[str, object]:
-        """Return everything that decides a run, defaults too, as plain values that `from_settings` takes."""
+        """Return all settings, including defaults, as plain values for `from_settings`."""
         method = inspect.signature(METHODS[self.method]).parameters.values()
         defaults = {one.name: one.default for one in method if one.default is not one.empty}
         return {

@@ -1,4 +1,4 @@
-"""The one training loop, for every method, device and number of processes."""
+"""Training loop for all methods, devices and numbers of processes."""
 
 from __future__ import annotations
 
@@ -65,35 +65,36 @@ def fit(
     select: Callable[[nn.Module], float] | None = None,
     progress: Progress[TrainingStep] = None,
 ) -> History:
-    """Train a model, its head and a compatibility method together; the three are changed in place.
+    """Train a model, its head and a compatibility method together, all in place.
 
-    Interrupted and started again with the same arguments and checkpoint, it ends with the same weights, bit for bit
+    An interrupted run that is restarted with the same arguments and checkpoint ends with the same weights, bit for bit
     on one device.
 
     Args:
         model: Maps a batch's inputs to raw embeddings (B, D).
-        head: The classifier; its loss is the task.
-        method: What keeps the new embeddings compatible.
-        loader: Yields training batches; its sampler has ``set_position(epoch, step)``.
-        encode_loader: The same items un-augmented, in dataset order, for methods that look at all of them.
-        space: What embeddings are points of; what is learned about it is trained with the rest.
-        class_names: Names of the classes that the labels count.
-        old: What is known of the predecessor; None without one.
-        optimizer: Builds the optimiser from the parameters of model, head and method.
-        scheduler: Factor of the learning rate; constant when left out.
+        head: The classifier; its loss is the task loss.
+        method: The compatibility method.
+        loader: Training batches; its sampler has ``set_position(epoch, step)``.
+        encode_loader: The same items un-augmented, in dataset order, for methods that need all of them.
+        space: Space of the embeddings; its learnable parameters are trained as well.
+        class_names: Class names, indexed by the labels.
+        old: Data of the predecessor; None without one.
+        optimizer: Function that builds the optimiser from the parameters of model, head and method.
+        scheduler: Factor of the learning rate. Default: constant.
         fabric: Device, precision and processes.
         epochs: Passes over the training set.
-        seed: Of initial values drawn by the method and, with the place in the run, of its generator.
-        clip_norm: Largest norm of the model's gradient (not the head's or the method's); None does not clip.
-        channels_last: Let images, and the weights of the convolutions over them, lie in memory as
-            `torch.channels_last` while training, the predecessor's too: what GPUs convolve fastest in bfloat16. They
-            are rounded otherwise. Afterwards the weights lie as before.
-        checkpoint: File that keeps the state of the run; None keeps none.
-        checkpoint_seconds: Longest time between two writes of it within an epoch. After an epoch it is written where
-            a second has passed, or these: what took less is sooner trained again than written.
-        identity: Plain values of everything else that decides the run (data, learning rate, options, ...); a
-            checkpoint written under other values is refused.
-        select: Scores the model, in evaluation mode, after every epoch; the weights of the first best one are kept.
+        seed: Random seed of initial values drawn by the method and, with the position in the run, of its generator.
+        clip_norm: Maximum gradient norm of the model (not of the head or the method); None does not clip.
+        channels_last: Use the memory format `torch.channels_last` for images and convolution weights in training, also
+            of the predecessor: the fastest on GPUs in bfloat16. Rounding differs. The format of the weights is restored
+            at the end.
+        checkpoint: File of the state of the run; None writes no checkpoint.
+        checkpoint_seconds: Maximum seconds between two writes of the checkpoint within an epoch. After an epoch, it is
+            written only if one second, or this time, has passed, since retraining is then faster than writing.
+        identity: Plain values of everything else that determines the run (data, learning rate, options, ...); a
+            checkpoint with other values is refused.
+        select: Function that scores the model, in evaluation mode, after every epoch; the weights of the first best one
+            are kept.
         progress: "rich" or "tqdm" for a bar, or a
             function that is called with every `TrainingStep`.
 

@@ -1,4 +1,4 @@
-"""Models of texts by name: frozen ones, and heads and adapters over them; and these alone, as maps of vectors."""
+"""Text models by name: frozen models, heads and adapters over them, and heads and adapters alone as vector maps."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class VectorMap:
-    """A head, an adapter or a lifted release: from the vectors of one model to another space; nothing is embedded.
+    """A head, an adapter or a lifted release as a map from the vectors of one model to another space.
 
     Args:
-        source: Fingerprint of the model whose vectors it reads.
-        fingerprint: Of the vectors that it makes.
-        space: What these are points of.
+        source: Fingerprint of the model of the input vectors.
+        fingerprint: Fingerprint of the mapped vectors.
+        space: Space of the mapped vectors.
     """
 
     name: str
@@ -48,16 +48,16 @@ class VectorMap:
 
     @classmethod
     def of_adapter(cls, adapter: Adapter, name: str = "adapter") -> VectorMap:
-        """Return what an adapter does."""
+        """Return the map of an adapter."""
         fitted = adapter.fitted
         return cls(name, fitted.source, adapter.mapped_fingerprint, fitted.target_space, adapter.apply)
 
     @classmethod
     def of_release(cls, release: Release, name: str = "release") -> VectorMap:
-        """Return what a head over a frozen model does, or a release that was lifted to another space.
+        """Return the map of a head over a frozen model, or of a release that was lifted to another space.
 
         Raises:
-            ReleaseError: It takes no vectors.
+            ReleaseError: The release does not take vectors.
         """
         from limpet.models.lifting import lift_embeddings
         from limpet.models.specs import FeatureSpec
@@ -77,11 +77,11 @@ class VectorMap:
 
 
 def open_map(name: str | ModelName) -> VectorMap:
-    """Open a head, an adapter, or a release that training wrote as old-lifted.
+    """Open a head, an adapter, or a release saved as old-lifted by training.
 
     Raises:
-        ConfigError: It names something else.
-        ReleaseError: It is a release that takes no vectors, or a folder was altered.
+        ConfigError: The name is of something else.
+        ReleaseError: The release does not take vectors, or a folder was altered.
     """
     named = ModelName.of(name)
     named.refuse_unless("adapter", "release", what="stored vectors")
@@ -94,11 +94,11 @@ def open_map(name: str | ModelName) -> VectorMap:
 
 @dataclass(frozen=True, eq=False)
 class TextModel:
-    """A model of texts, whatever it is made of.
+    """A text model, optionally with a head or an adapter.
 
     Args:
         encoder: The frozen or fine-tuned model that reads the texts.
-        through: The head or adapter that its vectors go through; None of a model alone.
+        through: The head or adapter applied to its vectors; None for a model alone.
     """
 
     name: ModelName
@@ -107,16 +107,16 @@ class TextModel:
 
     @property
     def fingerprint(self) -> str:
-        """Of its vectors."""
+        """Fingerprint of its vectors."""
         return self.encoder.fingerprint if self.through is None else self.through.fingerprint
 
     @property
     def space(self) -> Space:
-        """What its vectors are points of."""
+        """Space of its vectors."""
         return Hypersphere(self.encoder.dim) if self.through is None else self.through.space
 
     def embed(self, texts: TextSet, **settings: Any) -> EmbeddingSet:
-        """Embed a set of texts; the settings are those of `limpet.models.text_encoders.embed_texts`."""
+        """Embed a set of texts; for the settings see `limpet.models.text_encoders.embed_texts`."""
         made = embed_texts(self.encoder, texts, **settings)
         return made if self.through is None else self.through.apply(made)
 
@@ -130,21 +130,21 @@ def open_text_model(
     api: ApiSettings | None = None,
     known: Iterable[str] = (),
 ) -> TextModel:
-    """Open a model of texts by its name.
+    """Open a text model by name.
 
     Args:
         name: st:PLACE, package:NAME or openai:MODEL@URL, a frozen model; release:FOLDER, a head or a fine-tuned model;
             or adapter:FOLDER.
-        over: The frozen model whose vectors a head or an adapter reads. Of a head the one on record when left out; an
-            adapter records none.
-        settings: How the frozen model embeds; for the rest as recorded with a head.
-        device: Where to compute.
-        api: How a model behind an API is asked.
-        known: Fingerprints that such a model may have already.
+        over: The frozen model below a head or an adapter. Default for a head: the recorded one; an adapter records
+            none.
+        settings: Embedding settings of the frozen model; others are as recorded with a head.
+        device: Device to compute on.
+        api: Request settings for a model behind an API.
+        known: Fingerprints that such a model may already have.
 
     Raises:
-        ConfigError: There is no such model, or ``over`` is one too many or too few.
-        ReleaseError: A release takes no texts, was altered, or is a head over another model.
+        ConfigError: The model does not exist, or ``over`` is missing or not allowed.
+        ReleaseError: The release does not take texts, was altered, or is a head over another model.
     """
     named, settings = ModelName.of(name), settings or TextSettings()
     below = None if over is None else ModelName.of(over)
@@ -231,7 +231,7 @@ def identify(
     device: torch.device | str = "cpu",
     api: ApiSettings | None = None,
 ) -> tuple[str, Space]:
-    """Return the fingerprint of the vectors that a model makes, and their space; as little as possible is opened."""
+    """Return the fingerprint and the space of the vectors of a model, opening as little as possible."""
     named = ModelName.of(name)
     if named.scheme == "adapter":
         through = open_map(named)

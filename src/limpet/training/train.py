@@ -1,4 +1,4 @@
-"""From items and settings to a release: everything around the loop that a user would otherwise wire by hand."""
+"""Train a release from items and settings: everything around the training loop."""
 
 from __future__ import annotations
 
@@ -83,39 +83,39 @@ def train_release(
 ) -> Release:
     """Train one model and save it as a release.
 
-    A finished release of the same settings and data is loaded instead; an unfinished run is continued. Beside the
-    release, the folder holds the means of every epoch (``history.json``) and, where the method hands something to its
-    next session, that (``carried.safetensors``).
+    A finished release of the same settings and data is loaded instead; an unfinished run is continued. The folder also
+    holds the means of every epoch (``history.json``) and the state that the method passes to its next session, if any
+    (``carried.safetensors``).
 
     Args:
         items: The training set: images, or vectors of a frozen model.
         experiment: Training settings.
-        folder: Folder of the release, with the run's checkpoint beside it until the run is finished.
+        folder: Output folder of the release; the checkpoint of the run is kept next to it until the run is finished.
         old: The predecessor, for methods that need one.
-        old_images: The predecessor's own training set, for methods that measure it there.
+        old_images: Training set of the predecessor, for methods that use it.
         old_embeddings: The predecessor's embeddings of the same items, row by row, if it does not read the items
-            itself, as a frozen model. Methods that measure its own training set measure it on these.
+            itself, as for a frozen model. Methods that use its own training set use these.
         old_items: The same items in the form that the predecessor takes, if it reads images at another size.
-        gallery: Embeddings of the same items, row by row, by an older model whose gallery is to be searched; for
-            methods with `maps_gallery`, in a head over a frozen model.
-        encoder: A release, such as one of `Release.from_module`, whose backbone with its weights training starts from;
-            the model of the experiment is then this one, with another dimension and projection: see `going_on`.
-        start: Weights by name that the encoder starts from instead of random ones, and under names that begin with
-            ``classifier.`` those of the classifier; others stay random.
+        gallery: Embeddings of the same items, row by row, by the older model of the gallery to search; for heads over a
+            frozen model and methods with `maps_gallery`.
+        encoder: A release, such as one of `Release.from_module`, whose backbone and weights training starts from; the
+            model of the experiment must then be the same one, with another dimension and projection: see `going_on`.
+        start: Initial weights of the encoder by name and, with the prefix ``classifier.``, of the classifier; all
+            others are random.
         frozen_model: How to reopen the frozen model whose vectors the items are, for the record.
-        task: Loss in place of classes, for items that are `PairedTokens`; the release then has no classifier.
+        task: Loss that replaces classification, for items that are `PairedTokens`; the release then has no classifier.
         data_name: Name of the data, for the record.
-        cache: Folder for the predecessor's embeddings of the training set; ``folder`` when left out.
-        warm_start: Begin with the weights of ``old``, its classifier's rows included, and with what it leaves; None
-            begins anew.
-        select: Scores the encoder after every epoch; the weights of the first best epoch are kept. ``data_name`` should
-            say what it scores on: a finished release is known by that.
+        cache: Folder for the predecessor's embeddings of the training set. Default: ``folder``.
+        warm_start: Start from the weights of ``old``, including the rows of its classifier, and from its carried state.
+            None: start from scratch.
+        select: Function that scores the encoder after every epoch; the weights of the first best epoch are kept.
+            ``data_name`` should name its data, because it identifies a finished release.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep`.
-        loggers: Openers of loggers beside ``events.jsonl``; see `limpet.training.loggers`.
+        loggers: Factories of loggers in addition to ``events.jsonl``; see `limpet.training.loggers`.
         again: Retrain if the code has changed; the existing folder is kept as ``FOLDER.before-1``.
 
     Raises:
-        ConfigError: Settings are wrong, or the folder holds another release.
+        ConfigError: Settings are invalid, or the folder holds another release.
         DataError: There are fewer than two classes to learn.
         SpaceMismatchError: The predecessor has another space or dimension.
     """
@@ -241,12 +241,12 @@ def _networks(making: Making) -> tuple[EmbeddingNetwork, Head]:
 
 
 def network_of(experiment: Experiment, start: Release | None) -> EmbeddingNetwork:
-    """Return the network that is trained: a new one, or one that goes on from the backbone of a release.
+    """Return the network to train: a new one, or one that starts from the backbone of a release.
 
-    What of it is not to learn does not; low-rank additions come later, when all weights are in place.
+    Frozen parts require no gradient; low-rank adapters are added later, when all weights are loaded.
 
     Raises:
-        ConfigError: The experiment is of another backbone, or the release is none of images.
+        ConfigError: The experiment has another backbone, or the release does not embed images.
     """
     encoder = experiment.build_model(experiment.weights) if start is None else _going_on(experiment, start)
     if experiment.recipe.trainable.last is not None:
@@ -382,21 +382,21 @@ def train_upgrade(
     loggers: Sequence[OpenLogger] = (),
     again: bool = False,
 ) -> dict[str, Release]:
-    """Train the old model on its share of the images, then every new model on theirs.
+    """Train the old model on its share of the images, then every new model on its share.
 
     Finished releases in the folder are loaded instead of trained, so an interrupted comparison continues.
 
     Args:
         images: The whole training set.
-        split: Which rows the old and the new models see.
-        old: How the old model is trained; its method is "independent".
-        new: How each new model is trained, by name; "independent" among them is the reference.
-        folder: Every release goes to a sub-folder of its name.
-        encoder: The release whose backbone training starts from, for every model whose experiment is of it; see
+        split: Rows that the old and the new models are trained on.
+        old: Experiment of the old model; its method is "independent".
+        new: Experiment of each new model, by name; the one named "independent" is the reference.
+        folder: Output folder; every release is saved in a sub-folder of its name.
+        encoder: Release whose backbone training starts from, for every model whose experiment uses it; see
             `train_release`.
         data_name: Name of the data, for the record.
-        on_run: Opens a context for the run of a given name, which yields a callback for every training step.
-        loggers: Openers of loggers of each run; see `train_release`.
+        on_run: Context manager factory for the run of a given name, which yields a callback for every training step.
+        loggers: Factories of loggers of each run; see `train_release`.
         again: Retrain if the code has changed; see `train_release`.
 
     Returns:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """A query of the application that the upgrade concerns.
+    """A query of the application that the upgrade affects.
 
     Args:
-        query: Its text, as the server keeps it, with placeholders for values.
-        calls: How often it was run while it was watched; in all where it was not.
-        why: What about it should change, in words.
+        query: Text of the query, as recorded by the server, with placeholders for values.
+        calls: Number of calls while it was watched; otherwise, in total.
+        why: Change that the query needs, as a sentence.
     """
 
     query: str
@@ -40,9 +40,9 @@ class UpgradeVerification:
     """What `Upgrade.verify` found.
 
     Args:
-        problems: What is not as it should be in the place itself, each with what to do.
+        problems: Errors found in the index itself, each with a remedy.
         queries: Queries of the application that should change.
-        unwatched: Why queries could not be watched; empty where they were.
+        unwatched: Reason why queries could not be watched; empty if they were.
     """
 
     problems: tuple[str, ...]
@@ -51,29 +51,29 @@ class UpgradeVerification:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no problem was found."""
         return not self.problems and not self.queries
 
 
 class UpgradeSteps(Protocol):
-    """The steps of an upgrade of a live index, which is read and written meanwhile; see `limpet.upgrade.lifecycle`.
+    """The steps of an upgrade of a live index; reads and writes continue. See `limpet.upgrade.lifecycle`.
 
-    A step that was interrupted is resumed by the same call.
+    To resume an interrupted step, repeat the call.
 
     Args:
-        notes: In words, what was noticed when it was opened, such as a dump and restore, or what a step left.
+        notes: Notes from opening the upgrade, such as a detected dump and restore, or remains of a step.
     """
 
     notes: tuple[str, ...]
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Phase of the upgrade."""
         ...
 
     @property
     def serving(self) -> ModelSide:
-        """Whose vectors queries find; where both models share a column, whose queries it is to ask."""
+        """The model whose vectors queries find; if both models share a column, the model to query with."""
         ...
 
     def model(self, side: ModelSide) -> UpgradeModel:
@@ -85,59 +85,59 @@ class UpgradeSteps(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def status(self) -> UpgradeStatus:
-        """Count all items, and return where it stands and what comes next."""
+        """Count all items, and return the phase and the next step."""
         ...
 
     def index(self) -> None:
-        """Build the indexes over the new vectors that there are over the old ones, beside reads and writes."""
+        """Build the same indexes over the new vectors as over the old ones; reads and writes continue."""
         ...
 
     def swap(self, *, allow_missing: int = 0) -> None:
-        """Let queries find the new vectors, at once.
+        """Switch queries to the new vectors, at once.
 
         Args:
-            allow_missing: So many items may lack a vector, and are not found until they have one.
+            allow_missing: Maximum number of items without a vector; they are not found until they have one.
         """
         ...
 
     def rollback(self, *, allow_missing: int = 0) -> None:
-        """Let queries find the old vectors again."""
+        """Switch queries back to the old vectors."""
         ...
 
     def finish(self, *, allow_missing: int = 0) -> None:
-        """Keep the new vectors alone, and remove what the upgrade added; there is no way back."""
+        """Keep only the new vectors, and remove everything that the upgrade added. This cannot be undone."""
         ...
 
     def cancel(self) -> None:
-        """Keep the old vectors alone, and remove what the upgrade added."""
+        """Keep only the old vectors, and remove everything that the upgrade added."""
         ...
 
     def verify(self) -> UpgradeVerification:
-        """Look for what is not as it should be."""
+        """Check the upgrade for errors."""
         ...
 
     def journal(self, last: int | None = None) -> Sequence[Mapping[str, object]]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind", a step.
+        """Return the events, oldest first, each with "at", a time, and "kind", a step.
 
         Args:
-            last: So many of the last events; all when left out.
+            last: Maximum number of events. Default: all.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
 
 class Upgrade(UpgradeSteps, Protocol):
-    """The same, where this process has the index: what needs items and vectors of its own."""
+    """Steps that need direct access to the items and vectors of the index, in addition to `UpgradeSteps`."""
 
     def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what a backfill will take; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
+        """Estimate time and cost of a backfill; nothing is changed. See `limpet.upgrade.plan.measured_plan`."""
         ...
 
     def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
-        """Return the steps that are left until queries find new vectors of all items, in order.
+        """Return the remaining steps, in order, until queries find new vectors of all items.
 
         Args:
             at_once: Whether queries of the new model may search old vectors.
@@ -148,19 +148,20 @@ class Upgrade(UpgradeSteps, Protocol):
         self, source: VectorSource, *, sample: int = 2000, queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
         class_column: str = "label", seed: int = 0, progress: Progress[Told] = None,
     ) -> Results:  # fmt: skip
-        """Take all steps on a copy of a sample in memory, and measure searches throughout; nothing is changed.
+        """Run all steps on an in-memory copy of a sample, and measure searches throughout; nothing is changed.
 
         Args:
-            source: Where the vectors of the new model come from.
-            sample: Items of the copy.
-            queries: The same queries by the old and by the new model; sampled items when left out.
-            class_column: Metadata column, or column of a table, of the class: items of a query's class are relevant.
-            seed: Of the sample, and of what is shown.
+            source: Source of the vectors of the new model.
+            sample: Number of items in the sample.
+            queries: The same queries embedded by the old and the new model. Default: sampled items.
+            class_column: Metadata column, or column of a table, of the class; items of the same class as a query are
+                relevant.
+            seed: Random seed of the sample and of the examples shown.
             progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
                 "total" while items are embedded.
         """
         ...
 
     def backfill(self, source: VectorSource, **options: Unpack[FillOptions]) -> Backfilled:
-        """Give items that lack one a new vector; what is written meanwhile wins."""
+        """Backfill missing new vectors; concurrent writes take precedence."""
         ...
