@@ -1,1 +1,1 @@
-"""Linking two frozen models: adapters and heads are fitted, compared on held-out items, and kept."""
+"""Links between two frozen models: fit, compare and save adapters and heads."""

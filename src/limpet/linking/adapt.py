@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from limpet.training.compatible_head import CompatibleHead
     from limpet.training.events import TrainingStep
 
-HEAD = "head "  # before the name of its method
+HEAD = "head "  # prefix of the name of its method
 FEW_HELD_OUT, SPLITS = 400, 5
 """With fewer than `FEW_HELD_OUT` held-out items, an inconclusive comparison is repeated over `SPLITS` splits in all."""
-UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label covers
-DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
+UNSEEN_SHARE = 0.1  # default share of the classes, if the share without labels is unknown
+DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # suffix of the name of an adapter
 
 
 def usual_heads(unlabelled: bool = False, *, as_it_is: bool = False) -> dict[str, Experiment]:
@@ -217,7 +217,7 @@ def left_out(labelled: bool) -> tuple[str, ...]:
     """Return one sentence per missing extra about the candidates that it would add.
 
     Args:
-        labelled: Whether there are labels, which heads need.
+        labelled: Whether items have labels, which heads need.
     """
     absent: dict[str, list[str]] = {}
     for name, adapter in ADAPTERS.items():
@@ -270,7 +270,7 @@ def adapt(
         resample: Draw "queries", or whole "classes"; "auto" draws classes if there are labels.
         curve: Whether to measure how many pairs are needed; this fits one candidate several times.
         seed: Random seed of the split, the draws and the training of heads; adapters have a seed of their own.
-        on_fit: Called after every candidate; see `measure`.
+        on_fit: Callback after every candidate; see `measure`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with every `TrainingStep` of
             a head's training.
 
@@ -340,9 +340,9 @@ def adapt(
 
 
 def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
-    """Return whether a candidate that finds more was not shown to, by labelled items so few that others may tell.
+    """Return whether the gain of a candidate is inconclusive and further splits of the few labelled items may help.
 
-    Splits share items, so it takes whole classes to be drawn for an interval over all of them.
+    Splits share items, so intervals over all splits require that whole classes are drawn.
     """
     best, by_class = comparison.best, comparison.draws.clusters is not None
     few = comparison.held_out < FEW_HELD_OUT and not comparison.provisional and by_class
@@ -423,7 +423,7 @@ def _stays(head: Experiment) -> bool:
 
 
 def _for_vectors(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
-    """Return how a head is trained on these vectors: the usual recipe depends on how many they are, and how wide."""
+    """Return the experiment of a head for these vectors: the default recipe depends on their number and dimension."""
     recipe = experiment.recipe
     if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule).decides() == HEAD_RECIPE.decides():
         slower = build_method(experiment.method, experiment.method_options).slower_when_wide
@@ -472,7 +472,7 @@ def save_link(
         ConfigError: No candidate has this name.
         ReleaseError: The folder holds something else, or cannot be written.
     """
-    old, new, rest = apart(*paired(old, new), unlabelled)  # as what was measured was fitted
+    old, new, rest = apart(*paired(old, new), unlabelled)  # as in the measured fits
     if name in choice.directed():
         old, new = without_doubtful(*all_pairs(old, new, rest), direction=choice.tested, seed=seed)
         return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
@@ -508,8 +508,8 @@ def open_link(folder: str | Path) -> FittedLink:
 
 
 _QUERIES = 1000  # at most
-_NEAREST = 20  # items of a query that are scored under both systems
-OTHERS = 20  # further items, drawn at random
+_NEAREST = 20  # nearest items of a query that both systems score
+OTHERS = 20  # random items of a query that both systems score
 
 
 @dataclass(frozen=True, eq=False)
@@ -533,7 +533,7 @@ class FittedScoreMap:
 
 
 def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
-    """Map the old system's scores to those that new queries get through a link on the old gallery.
+    """Map the old system's scores to those of new queries through a link on the old gallery.
 
     At most 1,000 held-out items, or judged queries, are each paired with the 20 items that the old system ranks first
     and with 20 random ones; both systems score the same pairs. The error is cross-validated over whole queries.
@@ -547,7 +547,7 @@ def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedSc
     rows = np.sort(rng.permutation(len(old))[:_QUERIES])
     before = _similarities(old[rows], held_out.old)
     if held_out.judged is None:
-        before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
+        before[np.arange(len(rows)), rows] = np.nan  # an item does not find itself
     items = _scored_items(before, rng)
     after = _similarities(link.query(new[rows]), link.gallery(held_out.old))
     relevant, thresholds = _relevant(rows, held_out), None
@@ -580,17 +580,17 @@ def _relevant(rows: NDArray[np.int64], held_out: HeldOut) -> NDArray[np.bool_] |
 
 def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
     similarity = query.space.similarity_array(_points(query), _points(gallery))
-    return similarity.astype(np.float32).astype(np.float64)  # rounded, so that equal pairs tie wherever they stand
+    return similarity.astype(np.float32).astype(np.float64)  # rounded, so that equal pairs tie in any position
 
 
 def _points(embeddings: EmbeddingSet) -> NDArray[np.float64]:
-    """Return points as similarities ask for them: a cosine must not see that vectors have other lengths."""
+    """Return points as float64, normalised for the cosine, which must not depend on lengths."""
     vectors, space = np.asarray(embeddings.vectors, np.float64), embeddings.space
     return space.project_array(vectors) if embeddings.form == "features" else space.canonical_array(vectors)
 
 
 def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the items to score for every query (Q, up to 40): the first it finds, and some others."""
+    """Return the items to score for every query (Q, up to 40): its nearest items, and random ones."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, : scores.shape[1] - 1]  # NaN, the query itself, is last
     nearest = order[:, :_NEAREST]
     rest = order[:, _NEAREST:]

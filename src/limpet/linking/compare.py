@@ -1,4 +1,4 @@
-"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items."""
+"""Links between two frozen models, fitted on the same pairs and compared by retrieval among held-out items."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _FIRST_HIT = "recall@1"
 JUDGED = "ndcg@10"
 UNSEEN = "unseen classes"
 GUARDS = (_FIRST_HIT, UNSEEN)
-"""What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
+"""Default metrics at which a recommended candidate must not be clearly worse: the first hit, and new classes."""
 
 
 class Effect(Part):
-    """A mean over queries, of a score or of a difference of two scores, and its interval."""
+    """Mean over queries of a score or of a difference of two scores, with its interval."""
 
     mean: Difference
     interval: tuple[Difference, Difference]
 
     @property
     def above_zero(self) -> bool:
-        """Whether the whole interval is."""
+        """Whether the whole interval is above 0."""
         return self.interval[0] > 0
 
     @property
     def below_zero(self) -> bool:
-        """Whether the whole interval is."""
+        """Whether the whole interval is below 0."""
         return self.interval[1] < 0
 
 
 def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, Effect]:
-    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
+    """Return the mean of every column (Q,) with its interval; all columns share the resampled queries.
 
     >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
     {'a': Effect(mean=0.25, interval=(0.25, 0.25))}
@@ -63,7 +63,7 @@ def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, Effec
 
 
 class Unseen(Part):
-    """Means over queries of classes excluded from fitting, which search all held-out items, and their gain."""
+    """Mean scores and gain of queries of classes excluded from fitting, which search all held-out items."""
 
     self_old: Share
     cross: Share
@@ -73,7 +73,7 @@ class Unseen(Part):
 
 
 class Loss(Part):
-    """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
+    """Metric, or `UNSEEN`, at which a candidate is clearly worse than the old model, with the means of both."""
 
     name: str
     self_old: Share
@@ -82,22 +82,21 @@ class Loss(Part):
 
 
 class CandidateScores(Part):
-    """What came of one candidate; scores are None where it failed; of others see `Measured`.
+    """Results of one candidate; scores are None if it failed. See `Measured` for the others.
 
     Args:
         kind: "adapter" or "head".
-        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
-        seconds: Wall time of its fit.
-        cross: Queries of the new model through the link, on the old gallery through the link.
-        self_new_minus_cross: What re-embedding brings beyond it; of a head, re-embedding with that head.
-        recovered: Share of the gain of this re-embedding that it brings; None where that was not shown to gain.
-        own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
-        unseen: Means on unseen classes; None without any.
-        failed: Why it could not be fitted or used; None where it could.
-        worse: What it is clearly worse at than the old model, of what is guarded.
-        as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
-            others.
-        first_hits: How first hits fare, compared with the old model; None without labels and judgements.
+        direction: Direction of an adapter; "old_to_new" for a head whose old gallery goes through one, None for others.
+        seconds: Wall time of the fit.
+        cross: Score of new queries through the link on the old gallery through the link.
+        self_new_minus_cross: Further gain from re-embedding; for a head, from re-embedding with that head.
+        recovered: Share of the gain from this re-embedding that the link recovers; None if no gain was shown.
+        own: Score of the same queries on a gallery re-embedded for them; None if that is the new model's own.
+        unseen: Scores on unseen classes; None without any.
+        failed: Why the fit or the use failed; None if it did not.
+        worse: Guards at which it is clearly worse than the old model.
+        as_best: Interval of its gain, corrected for the choice of the best of its kind; None for other candidates.
+        first_hits: Changes of first hits from the old model; None without labels and judgements.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -116,7 +115,7 @@ class CandidateScores(Part):
     first_hits: FirstHits | None = None
 
     def scores(self) -> Iterator[tuple[str, Effect]]:
-        """Yield what was measured, by its name."""
+        """Yield the measured effects, by name."""
         for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
             if (score := getattr(self, name)) is not None:
                 yield name, score
@@ -136,12 +135,12 @@ class Measured(CandidateScores):
 
     @property
     def brings(self) -> Effect:
-        """What it brings, with the interval that the choice left."""
+        """Gain of the candidate, with its interval corrected for the choice."""
         return Effect(mean=self.cross_minus_self_old.mean, interval=self.as_best or self.cross_minus_self_old.interval)
 
     @property
     def helps(self) -> bool:
-        """Whether the whole interval of what it brings is above 0."""
+        """Whether the whole interval of the gain is above 0."""
         return self.brings.above_zero
 
 
@@ -182,17 +181,17 @@ class Comparison:
 
     @property
     def best(self) -> Measured | None:
-        """The candidate of the highest cross, the first of equal ones; None where all failed."""
+        """The candidate with the highest cross, the first of equal ones; None if all failed."""
         return self._best("adapter", "head")
 
     @property
     def best_adapter(self) -> Measured | None:
-        """The same among adapters."""
+        """The adapter with the highest cross; None if there is none."""
         return self._best("adapter")
 
     @property
     def best_head(self) -> Measured | None:
-        """The same among heads."""
+        """The head with the highest cross; None if there is none."""
         return self._best("head")
 
     def _best(self, *kinds: CandidateKind) -> Measured | None:
@@ -217,25 +216,25 @@ class CandidateProgress(TypedDict):
 EmbeddingMap = Callable[[EmbeddingSet], EmbeddingSet]
 Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
 OnFit = Callable[[CandidateProgress], None]
-Column = str | tuple[str, str]  # a system, or what was measured of a candidate
+Column = str | tuple[str, str]  # a system, or a measure of a candidate
 
 FIRST = 10  # items compared by AGREEMENT
 
 
 def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
-    """Return the embeddings as they are."""
+    """Return the embeddings unchanged."""
     return embeddings
 
 
 @dataclass(frozen=True)
 class FittedLink:
-    """What lets queries of the new model search what the old one embedded; all maps keep ids, order and labels.
+    """A fitted link that lets new queries search the old gallery; all maps keep ids, order and labels.
 
     Args:
-        query: From the new model's query embeddings to what is asked with.
-        gallery: From the old model's gallery embeddings to what is searched.
-        own: From the new model's embeddings to gallery rows after a full backfill; None where these are the new model's
-            embeddings themselves.
+        query: Map from the new model's query embeddings to the queries of the search.
+        gallery: Map from the old model's gallery embeddings to the gallery of the search.
+        own: Map from the new model's embeddings to gallery rows after a full backfill; None if these are the new
+            model's embeddings themselves.
     """
 
     query: EmbeddingMap
@@ -244,7 +243,7 @@ class FittedLink:
 
     @classmethod
     def of_adapter(cls, adapter: Adapter) -> Self:
-        """Return the link of a fitted adapter: it maps the queries, or the gallery, as its direction says."""
+        """Return the link of a fitted adapter, which maps queries or gallery according to its direction."""
         if adapter.direction == "new_to_old":
             return cls(query=adapter.apply, gallery=identity)
         return cls(query=identity, gallery=adapter.apply)
@@ -257,8 +256,8 @@ class Candidate:
     Args:
         name: Candidate name, such as "ridge" or "head ndpp".
         kind: "adapter" if it needs no labels, "head" if it is trained with labels.
-        fit: Fits the candidate on the embeddings of the same items by the old and the new model, paired by id, in any
-            order, and on those of further items without labels.
+        fit: Function that fits the candidate on the embeddings of the same items by the old and the new model, paired
+            by id, in any order, and on those of further items without labels.
         direction: Direction of an adapter; "old_to_new" for a head whose old gallery goes through an adapter, None for
             other heads.
     """
@@ -282,27 +281,27 @@ def measure(
     seed: int = 0,
     on_fit: OnFit | None = None,
 ) -> Comparison:
-    """Fit every candidate, and compare what the links find among the held-out items.
+    """Fit every candidate, and compare retrieval through the links among the held-out items.
 
     A candidate that raises a `LimpetError` stays in the comparison, with the reason.
 
     Args:
-        candidates: What to compare, at least one, no two of one name.
-        held_out: What to fit on and what to measure with.
-        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "ndcg@10" with judged queries, "map" with
+        candidates: Candidates to compare, at least one, with unique names.
+        held_out: Pairs to fit on, and items to measure with.
+        metric: A metric of `rank_metrics`, or "overlap@10"; by default "ndcg@10" with judged queries, "map" with
             labels, "overlap@10" without either.
-        guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
-            recall@1 and unseen classes when left out, nothing without labels and judgements.
-        further: Other splits of the same labelled pairs, where few are held out: every candidate is fitted on each, and
-            the held-out items of all ask, each among those of its split.
-        resamples: Bootstrap resamples.
-        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
-        level: Level of the intervals.
-        seed: Seed of the bootstrap.
-        on_fit: Called for every candidate that is done, with its name, kind, seconds, and failed: a reason or None.
+        guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model; by
+            default recall@1 and unseen classes, or none without labels and judgements.
+        further: Further splits of the same labelled pairs, if few are held out: every candidate is fitted on each, and
+            all held-out items are queries among those of their split.
+        resamples: Number of bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes if there are labels.
+        level: Confidence level of the intervals.
+        seed: Random seed of the bootstrap.
+        on_fit: Callback for every finished candidate, with its name, kind, seconds, and the reason if it failed.
 
     Raises:
-        ConfigError: There is no candidate, two have one name, or an option is wrong.
+        ConfigError: No candidate was given, two have the same name, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
     splits = (held_out, *further)
@@ -356,9 +355,9 @@ def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
 
 
 def draws_of(splits: Sequence[HeldOut], resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
-    """Return how means over the held-out items of all splits are resampled: by their classes, where they have any.
+    """Return the bootstrap draws for means over the held-out items of all splits: by class if they have classes.
 
-    What asks in several splits is drawn with all that it found.
+    A query of several splits is drawn with all its results.
     """
     asking = [split.asking[0] for split in splits]
     known = [one.labels for one in asking if one.labels is not None]
@@ -370,11 +369,11 @@ def draws_of(splits: Sequence[HeldOut], resamples: int, level: float, seed: int,
 
 
 def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
-    """Return the metric's name, or the one for such items where none is given.
+    """Return the name of the metric, or the default for such items.
 
     Raises:
-        ConfigError: It is unknown.
-        DataError: It needs labels, and there are none.
+        ConfigError: The metric is unknown.
+        DataError: The metric needs labels, and there are none.
     """
     if metric is None:
         return JUDGED if held_out.judged is not None else "map" if held_out.labelled else AGREEMENT
@@ -391,7 +390,7 @@ def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
 
 
 def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
-    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds."""
+    """Return the function that scores queries on a gallery, one value per query; a query does not find itself."""
     judged = held_out.judged
     if AGREEMENT in metrics:
         again = first_ten(held_out.asking[1], held_out.new)
@@ -402,22 +401,22 @@ def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
 
 
 def first_ten(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.int64]:
-    """Return the rows that each query finds first, itself left out (Q, 10); -1 where there are fewer."""
+    """Return the nearest rows of each query, without itself (Q, 10), padded with -1."""
     return top_k(query, gallery, FIRST, exclude_same_id=True).rows
 
 
 def share_of(wanted: NDArray[np.int64], rows: NDArray[np.int64]) -> Values:
-    """Return which share of the wanted items of every query (Q, k) is among others (Q, m); -1 stands for none."""
+    """Return the share of the wanted items of every query (Q, k) that is among others (Q, m); -1 is padding."""
     same = (rows[:, :, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
     found: Values = same.any(axis=1).sum(axis=1) / np.maximum((wanted >= 0).sum(axis=1), 1)
     return found
 
 
 def cross_of(link: FittedLink, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
-    """Score new queries through a link on what the old model embedded, one value per query, by metric.
+    """Score new queries through a link on the old gallery, one value per query, by metric.
 
     Raises:
-        DataError: A map of the link lost, added or moved items.
+        DataError: A map of the link lost, added or reordered items.
     """
     return score(_mapped(link.query, held_out.asking[1]), _mapped(link.gallery, held_out.old))
 
@@ -442,7 +441,7 @@ def _check_names(candidates: Sequence[Candidate]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Fitted:
-    """A candidate after its fit, with values per query by metric: of "cross", and of "own" where its link has one."""
+    """A fitted candidate, with values per query by metric: for "cross", and for "own" if its link has one."""
 
     candidate: Candidate
     seconds: float
@@ -486,7 +485,7 @@ def _values(link: FittedLink, held_out: HeldOut, score: Scorer) -> dict[str, Map
 
 
 def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -> dict[Column, Values]:
-    """Return all whose means are wanted, by name, so that they are drawn together."""
+    """Return all columns to average, by name, so that they share the bootstrap draws."""
     columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
     for one in fitted:
         name, cross = one.candidate.name, one.values["cross"][metric]
@@ -520,7 +519,7 @@ class _Guarding:
     """Finds the guards on which candidates are clearly worse than the old model.
 
     Args:
-        unseen: Which queries are of classes excluded from fitting (Q,).
+        unseen: Mask of the queries of classes excluded from fitting (Q,).
     """
 
     metric: str
@@ -558,7 +557,7 @@ class _Guarding:
 
 
 def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guarding) -> tuple[CandidateScores, ...]:
-    """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
+    """Return the candidates; the best of each kind gets an interval corrected for the choice among its kind."""
     found = []
     for one in comparison.candidates:
         if one is comparison.best_adapter or one is comparison.best_head:
@@ -586,27 +585,27 @@ def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Effect | No
 
 
 FIRST_SIZE = 64
-_NEGLIGIBLE = 0.005  # of the metric: half a point
-_PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
+_NEGLIGIBLE = 0.005  # half a point of the metric
+_PLAIN = 0.02  # a loss that counts even if it may be chance
 
 
 class CurvePoint(Part):
-    """A number of pairs, and what the candidate scores that was fitted on them."""
+    """A number of pairs, and the score of the candidate fitted on them."""
 
     pairs: PositiveInt
     cross: Effect
 
 
 class LearningCurve(Part):
-    """Cross scores of one candidate, by the number of pairs it was fitted on.
+    """Cross scores of one candidate by the number of pairs it was fitted on.
 
     Args:
-        points: By ascending number of pairs; those that it cannot be fitted on are left out.
-        enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
-            point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
-            fitted on all.
-        last_step: What all pairs bring beyond the largest smaller number that was tried; what as many more would bring
-            is likely no more than that. None where that is not known.
+        points: Points by ascending number of pairs, without numbers that it cannot be fitted on.
+        enough: Smallest number of pairs from which no size is two points worse than all pairs, or was shown to be half
+            a point worse; None if every smaller size is, so that even more pairs may help, or if all pairs cannot be
+            fitted.
+        last_step: Gain of all pairs over the next smaller number; as many further pairs will likely gain no more. None
+            if unknown.
     """
 
     candidate: str
@@ -629,15 +628,15 @@ def learning_curve(
     """Fit a candidate on random subsets of the pairs, each within the next, and measure all on the same held-out items.
 
     Args:
-        candidate: What to fit.
+        candidate: Candidate to fit.
         held_out: What to fit on and what to measure with.
-        sizes: How many pairs to fit on, in any order; all pairs come in addition, and larger numbers are left out. By
+        sizes: Numbers of pairs to fit on, in any order; all pairs are added, and larger numbers are left out. By
             default 64, 128, 256 and so on.
         metric: See `measure`.
-        resamples: Bootstrap resamples.
+        resamples: Number of bootstrap resamples.
         resample: See `measure`.
-        level: Level of the intervals.
-        seed: Seed of the subsets and of the bootstrap.
+        level: Confidence level of the intervals.
+        seed: Random seed of the subsets and the bootstrap.
 
     Raises:
         ConfigError: A size is below 1, or an option is wrong.

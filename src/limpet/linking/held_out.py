@@ -20,22 +20,22 @@ from limpet.errors import DataError
 from limpet.evaluation.protocols.relevance_lists import Relevance
 from limpet.support.ranges import Fraction, Seed, checked
 
-FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
-_FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
+FEWEST_UNLABELLED = 21  # items held out without labels, so that the first ten are at most half of the searched items
+_FEWEST_CLASSES = 4  # classes of two items or more that are needed to exclude one
 
 _Rows = NDArray[np.int64]
 Unlabelled = tuple[EmbeddingSet, EmbeddingSet] | None
-"""Items without a class by the old and the new model, in one order; None for none."""
+"""Embeddings of items without a class by the old and the new model, in the same order; None for none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Queries by both models, and who answers them.
+    """Queries by both models, with human relevance judgements.
 
     Args:
-        old: What the old model makes of the queries.
-        new: What the new model makes of them, in the same order.
-        relevance: Which items answer each query, by ids.
+        old: Embeddings of the queries by the old model.
+        new: Embeddings of the queries by the new model, in the same order.
+        relevance: Relevant items of each query, by ids.
     """
 
     old: EmbeddingSet
@@ -44,10 +44,10 @@ class Judged:
 
     @classmethod
     def of(cls, old: EmbeddingSet, new: EmbeddingSet, relevance: Relevance) -> Self:
-        """Take the queries that both models embedded, in one order.
+        """Take the queries that both models embedded, in the same order.
 
         Raises:
-            DataError: There are none that both embedded.
+            DataError: The models embedded no query in common.
         """
         rows = new.ids.find(old.ids)
         both = np.flatnonzero(rows >= 0)
@@ -69,7 +69,7 @@ class HeldOut:
         fit_new: Embeddings of the same items by the new model.
         old: Embeddings of the held-out items by the old model.
         new: Embeddings of the held-out items by the new model.
-        unseen: Which queries are of a class that is excluded from fitting by design, bool (queries,).
+        unseen: Mask of the queries of a class that is excluded from fitting by design, bool (queries,).
         pairs: Number of pairs before the split, with those that neither side uses.
         classes: Number of their classes; None without labels.
         unlabelled: Further items to fit on without labels, by the old and the new model; None if there are none.
@@ -93,21 +93,21 @@ class HeldOut:
 
     @property
     def answered(self) -> bool:
-        """Whether labels or judgements say what is right."""
+        """Whether labels or judgements define relevance."""
         return self.judged is not None or self.labelled
 
     @property
     def fitted_on(self) -> int:
-        """How many pairs there are to fit on."""
+        """Number of pairs to fit on."""
         return len(self.fit_old) + (0 if self.unlabelled is None else len(self.unlabelled[0]))
 
     @property
     def all_to_fit(self) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
-        """All that there is to fit on."""
+        """All items to fit on."""
         return self.fit_old, self.fit_new, self.unlabelled
 
     def subset(self, rows: _Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
-        """Return some of the pairs to fit on, by ascending place: labelled ones come first."""
+        """Return some of the pairs to fit on, by ascending position; labelled ones come first."""
         first = len(self.fit_old)
         known, rest = rows[rows < first], rows[rows >= first] - first
         unlabelled = None
@@ -132,7 +132,7 @@ class _Split(NamedTuple):
     fit: _Rows
     held: _Rows
     unseen: NDArray[np.bool_]  # of the held rows
-    aside: _Rows  # of unseen classes, and not held out
+    aside: _Rows  # rows of unseen classes that are not held out
 
 
 @checked
@@ -171,7 +171,7 @@ def hold_out(
     Raises:
         ConfigError: An option is out of range.
         EmptyOverlapError: No id occurs in both sets.
-        DataError: The labels of the sets contradict each other, or there are too few pairs to measure anything.
+        DataError: The labels of the sets contradict each other, or the pairs are too few to measure anything.
     """
     old, new, rest = apart(*paired(old, new), unlabelled)
     pairs = len(old) + (0 if rest is None else len(rest[0]))
@@ -194,11 +194,11 @@ def hold_out(
 
 
 def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str] = ()) -> HeldOut:
-    """Return all pairs to fit on, and the same items for judged queries to search: these are what is held out.
+    """Return all pairs to fit on, and the same items as the gallery of judged queries, which are held out.
 
     Raises:
         EmptyOverlapError: No id occurs in both sets.
-        DataError: The sets' labels contradict each other, or there are too few pairs.
+        DataError: The sets' labels contradict each other, or the pairs are too few.
     """
     old, new = paired(old, new)
     fit_old, fit_new, rest = apart(old, new, unlabelled)
@@ -236,20 +236,20 @@ def apart(
     return old[known], new[known], _bare(old[rest], new[rest])
 
 
-UNCOVERED = 1000  # items compared, at most
+UNCOVERED = 1000  # maximum number of items to compare
 
 
 def uncovered_share(new: EmbeddingSet, unlabelled: EmbeddingSet, seed: int = 0) -> float:
-    """Estimate the share of the items without a label that are of classes that no label covers, in [0, 1].
+    """Estimate the share of unlabelled items whose classes have no labels, in [0, 1].
 
-    An item of a class with labels has a near neighbour among the labelled items; one of another class has none nearer
-    than those that labelled items have outside their class. Between these two mean similarities, that of the items
-    without a label tells the share.
+    An item of a labelled class has a near neighbour among the labelled items; an item of another class has none nearer
+    than the neighbours of labelled items outside their class. The mean similarity of unlabelled items, between these
+    two extremes, gives the share.
 
     Args:
-        new: Labelled items by the new model, of two classes or more.
-        unlabelled: The others by the same model.
-        seed: Of the draws of at most 1,000 items on each side that are compared.
+        new: Labelled embeddings by the new model, of two classes or more.
+        unlabelled: Unlabelled embeddings by the same model.
+        seed: Random seed for drawing at most 1,000 items of each set.
     """
     rng, labels = np.random.default_rng(seed), new.labels
     if labels is None or len(np.unique(labels)) < 2 or not len(unlabelled):
@@ -269,7 +269,7 @@ def uncovered_share(new: EmbeddingSet, unlabelled: EmbeddingSet, seed: int = 0) 
 
 
 def both(first: Unlabelled, second: Unlabelled) -> Unlabelled:
-    """Return the items of two such sets, one after another."""
+    """Concatenate the items of two such sets."""
     if first is None or second is None:
         return first or second
     old, new = (joined(sides) for sides in zip(first, second, strict=True))
@@ -277,7 +277,7 @@ def both(first: Unlabelled, second: Unlabelled) -> Unlabelled:
 
 
 def all_pairs(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Return all items, for what needs no labels."""
+    """Return all items, for candidates that need no labels."""
     found = both(None if unlabelled is None else _bare(old, new), unlabelled)
     return (old, new) if found is None else found
 
@@ -287,11 +287,11 @@ def _bare(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, Embedding
 
 
 def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
-    """Return the items that both sets hold, in one order, and with the labels of the first that has any.
+    """Return the items of both sets, in the same order, with the labels of the first set that has any.
 
     Raises:
         EmptyOverlapError: No id occurs in both sets.
-        DataError: The sets' labels contradict each other, or there are too few pairs.
+        DataError: The sets' labels contradict each other, or the pairs are too few.
     """
     pairs = matched(old, new, minimum=FEWEST_TESTED)
     old, new = with_common_labels([old[pairs.old_rows], new[pairs.new_rows]])
@@ -336,7 +336,7 @@ def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.rando
 
 
 def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> _Rows:
-    """Choose positions of at most `most` items (N,): the same share of every class, but at least two of it or none."""
+    """Choose positions of at most `most` items (N,): the same share of every class, but either none or two or more."""
     if len(group) <= most:
         return np.arange(len(group))
     counts = np.bincount(group)

@@ -1,6 +1,6 @@
-"""What to do about two models, from what was measured: adapt, train a head, re-embed, or keep the old model.
+"""Recommendation for two models from measurements: adapt, train a head, re-embed, or keep the old model.
 
-The thresholds are conventions of this project, from no paper.
+The thresholds are conventions of this project, not from a paper.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from limpet.support.wording import duration, metric_name, whole_percent
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
 
-NO_RELATION = 0.8  # lower end of the share of suspect pairs from which on there is nothing to learn
-SUSPECT = 0.2  # lower end above which the numbers say more about the pairs than about the models
+NO_RELATION = 0.8  # lower end of the share of suspect pairs from which nothing can be learned
+SUSPECT = 0.2  # lower end above which the scores reflect the pairs more than the models
 
 
 class Recommendation(Part):
-    """What to do.
+    """A recommended action.
 
     Args:
-        candidate: With which candidate; None where the action needs none.
-        sentences: What to do, why, and what to expect, in this order.
-        worse: What this is clearly worse at than the old model, of what is guarded.
+        candidate: Candidate to use; None if the action needs none.
+        sentences: Action, reasons and expectations, in this order.
+        worse: Guards at which the action is clearly worse than the old model.
     """
 
     action: Action
@@ -47,7 +47,7 @@ def recommend(comparison: Comparison, suspects: SuspectPairs | None = None) -> R
 
     Args:
         comparison: The measurements.
-        suspects: Share of the pairs that do not belong together; None if that was not measured.
+        suspects: Share of the mismatched pairs; None if not measured.
     """
     words = Words(comparison)
     if suspects is not None and suspects.low >= NO_RELATION:
@@ -74,7 +74,7 @@ def _helping(best: Measured | None) -> Measured | None:
 
 
 def _preferred(head: Measured, adapter: Measured | None, comparison: Comparison) -> bool:
-    """Say whether a head that helps is to be trained, rather than an adapter to be used."""
+    """Return whether to train a helpful head rather than use an adapter."""
     if adapter is None or comparison.head_lead is None:
         return True
     if bool(head.worse) != bool(adapter.worse):
@@ -108,7 +108,7 @@ class Words:
     comparison: Comparison
 
     def no_relation(self, suspects: SuspectPairs) -> Iterator[str]:
-        """Say that there is nothing to learn."""
+        """Say that nothing can be learned from the pairs."""
         yield (
             f"Check the pairs: {_share(suspects)} bear no relation that a map could learn, so no adapter is "
             "recommended. Either the ids pair the wrong items, or the two models have too little in common."
@@ -126,7 +126,7 @@ class Words:
         yield from self._as_they_are(self.comparison.best)
 
     def train(self, head: Measured) -> Iterator[str]:
-        """Say what a head brings."""
+        """Describe the gain of a head."""
         then = _THEN[head.direction]
         yield f"Train '{head.name}' on the labelled items and pass the new model's queries through it{then}"
         yield f"'{head.name}' {self._reaches(head)}"
@@ -143,7 +143,7 @@ class Words:
         yield from self._caveat()
 
     def adapt(self, adapter: Measured) -> Iterator[str]:
-        """Say what an adapter brings."""
+        """Describe the gain of an adapter."""
         yield f"Fit '{adapter.name}' on the pairs and {_PASS[adapter.direction or 'new_to_old']}"
         yield f"'{adapter.name}' {self._reaches(adapter)}"
         yield from self._losses(adapter)
@@ -288,7 +288,7 @@ def places(losses: Sequence[Loss]) -> str:
 
 
 def place(guarded: str) -> str:
-    """Say where something is worse, of one guarded metric or of unseen classes.
+    """Say where something is worse, for one guarded metric or for unseen classes.
 
     >>> place("unseen classes"), place("recall@5")
     ('on unseen classes', 'in recall@5')

@@ -1,4 +1,4 @@
-"""What `limpet adapt` measured between two frozen models, as results."""
+"""Results of `limpet adapt` on two frozen models."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from limpet.results import Disagreement, Part, Results
 from limpet.support.ranges import Count, Fraction, PositiveInt, Share
 
 KIND_OF: dict[Action, CandidateKind] = {"adapt": "adapter", "train a head": "head"}
-"""Actions that use a candidate, and of which kind."""
+"""Kind of candidate by action, for actions that use one."""
 
 
 class PairCounts(Part):
-    """The pairs of items: how many, of how many classes, and what was odd about them."""
+    """The pairs of items: their number, classes, and anomalies."""
 
     name: str
     pairs: Count
@@ -49,7 +49,7 @@ class Models(Part):
 
 
 class Suspects(Part):
-    """Which share of the pairs does not belong together, and the interval of that."""
+    """Share of mismatched pairs, with its interval."""
 
     share: Share
     low: Share
@@ -59,12 +59,12 @@ class Suspects(Part):
 
 
 class AdaptProtocol(Part):
-    """How everything was measured; see `Comparison`.
+    """Measurement protocol; see `Comparison`.
 
     Args:
-        judged: How many queries asked whose answers people judged; None where items did.
+        judged: Number of queries with human judgements; None if items are the queries.
         provisional: Whether scores are agreement with re-embedding alone.
-        splits: How many times the pairs were split.
+        splits: Number of splits of the pairs.
     """
 
     fitted_on: Count
@@ -89,12 +89,12 @@ class Systems(Part):
     self_new: Effect
 
     def by_name(self) -> dict[str, Effect]:
-        """Return both by their names."""
+        """Return both scores by name."""
         return {"self_old": self.self_old, "self_new": self.self_new}
 
 
 class Names(NamedTuple):
-    """What people call the data and the two models."""
+    """Names of the data and the two models."""
 
     data: str
     old: str
@@ -107,18 +107,18 @@ class AdaptResults(Results):
     Args:
         data: The pairs.
         models: Both models.
-        suspects: Which share of the pairs does not belong together; None where that was not asked.
-        protocol: How everything was measured.
-        systems: What both models score by themselves.
-        candidates: In the order given.
-        best_adapter: Name of the best one; None without any.
-        best_head: Name of the best one; None without any.
-        best: The better of both.
-        learning_curve: How many pairs are needed; None where that was not asked.
-        thresholds: What thresholds on old scores become; None where that is not known.
-        recommendation: What to do.
-        two_stage: What two-stage search finds, without any fit; None where that was not asked.
-        long_texts: Texts that a model did not read whole, by model.
+        suspects: Share of mismatched pairs; None if not estimated.
+        protocol: Measurement protocol.
+        systems: Scores of both models by themselves.
+        candidates: Scores of the candidates, in the order given.
+        best_adapter: Name of the best adapter; None without any.
+        best_head: Name of the best head; None without any.
+        best: Name of the better of both.
+        learning_curve: Scores by number of pairs; None if not measured.
+        thresholds: New thresholds for old scores; None if unknown.
+        recommendation: Recommended action.
+        two_stage: Scores of two-stage search, without any fit; None if not measured.
+        long_texts: Texts that a model truncated, by model.
     """
 
     KIND: ClassVar[str | None] = "adapt"
@@ -159,10 +159,10 @@ class AdaptResults(Results):
         two_stage: TwoStage | None = None,
         long_texts: Sequence[LongTextsRecord] = (),
     ) -> Self:
-        """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
+        """Return the results of the measurements; unknown values and recovered shares that are not finite are None.
 
         Raises:
-            ConfigError: Two parts do not agree.
+            ConfigError: Two parts contradict each other.
         """
         best, adapter, head = comparison.best, comparison.best_adapter, comparison.best_head
         return cls.of(
@@ -188,20 +188,20 @@ class AdaptResults(Results):
 
     @property
     def answered(self) -> bool:
-        """Whether labels or judged queries say what is right; all numbers are provisional otherwise."""
+        """Whether labels or judged queries define relevance; otherwise all scores are provisional."""
         return self.data.labelled or self.protocol.judged is not None
 
     def by_score(self) -> list[CandidateScores]:
-        """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
+        """Return the candidates by descending cross-test; failed ones come last, in their order."""
         return sorted(self.candidates, key=lambda candidate: -candidate.cross.mean if candidate.cross else 1.0)
 
     def named(self, name: str | None) -> CandidateScores | None:
-        """Return the candidate of a name; None where there is none."""
+        """Return the candidate with this name; None if there is none."""
         return next((candidate for candidate in self.candidates if candidate.name == name), None)
 
     @property
     def recommended(self) -> CandidateScores | None:
-        """The candidate that is to be used; None where the recommendation is to do something else."""
+        """The recommended candidate; None if the recommended action uses none."""
         return self.named(self.recommendation.candidate) if self.recommendation.action in KIND_OF else None
 
     def disagreements(self) -> Iterator[Disagreement]:

@@ -1,4 +1,4 @@
-"""What two-stage search finds among the held-out items, beside adapters and heads: it needs no fit, and encodes."""
+"""Two-stage search among held-out items, for comparison with adapters and heads: it encodes instead of fitting."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _FEWEST_CANDIDATES = 10
 
 
 class TwoStage(Part):
-    """What two-stage search finds, and what it costs; every held-out item, or judged query, asked, one after another.
+    """Scores and cost of two-stage search, with every held-out item, or judged query, as a query, one after another.
 
     Args:
-        candidates: Of every query: a tenth of the held-out items, but 10 at least and 100 at most. In a gallery that is
-            larger as many are fewer of its items, and more is missed.
-        self_new_minus_cross: What re-embedding brings beyond it.
-        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
-        encoded_per_query: Items that a query encoded on average, those before it kept.
-        encoded: Share of the held-out items that were encoded after all queries.
+        candidates: Number of candidates per query: a tenth of the held-out items, from 10 to 100. In a larger gallery
+            this is a smaller share of the items, and more relevant ones are missed.
+        self_new_minus_cross: Further gain from re-embedding.
+        recovered: Share of the gain from re-embedding that it recovers; None if re-embedding showed no gain.
+        encoded_per_query: Mean number of items encoded per query, with those of earlier queries cached.
+        encoded: Share of the held-out items encoded after all queries.
     """
 
     candidates: Count
@@ -103,7 +103,7 @@ def _scores(held_out: HeldOut, old: Sides, new: Sides, count: int, metric: str) 
 
 
 def _agreement(old: Sides, new: Sides, found: Rescored) -> Mapping[str, Values]:
-    """Return which share of the first ten items of re-embedding each finds among its first ten (Q,)."""
+    """Return the share of the first ten items after re-embedding that each system finds in its first ten (Q,)."""
     again = first_ten(*new)
     first = {"self_old": first_ten(*old), "cross": found.rows[:, :FIRST], "self_new": again}
     return {system: share_of(again, rows) for system, rows in first.items()}

@@ -1,4 +1,4 @@
-"""Networks from images to feature vectors.
+"""Backbones: networks from images to feature vectors.
 
 ResNets and vision transformers come from the transformers library (extra ``models``), which also reads their
 published weights from a local folder. The small convolutional net and the iResNets of face recognition are written
@@ -27,7 +27,7 @@ class Backbone(nn.Module):
     """A network from images (B, channels, height, width) to features (B, ``width``).
 
     Args:
-        settled: Options that the presence of weights decided; without the weights, they must be given to build alike.
+        settled: Options determined by published weights; pass them to build the same network without the weights.
     """
 
     def __init__(self, body: nn.Module, width: int, settled: Mapping[str, Any] | None = None) -> None:
@@ -41,13 +41,13 @@ class Backbone(nn.Module):
 
 
 def convnet(channels: int, image_size: ImageSize, weights: Path | None, *, filters: int = 64) -> Backbone:
-    """Four convolutions with batch normalisation and pooling, then the mean over places; for 28 to 64 pixels.
+    """Four convolutions with batch normalisation and pooling, then global average pooling; for 28 to 64 pixels.
 
     Args:
-        channels: Channels of the images.
+        channels: Number of image channels.
         image_size: Height and width, or one number for both.
-        weights: None: there are no published ones.
-        filters: Width of the third convolution, even; the others have half or twice as many.
+        weights: None, as no published weights exist.
+        filters: Even number of filters of the third convolution; the others have half or twice as many.
     """
     _refuse_weights("convnet", weights)
     refuse(filters < 2 or filters % 2 == 1, f"convnet with filters = {filters}.", "an even number of at least 2")
@@ -91,16 +91,16 @@ def resnet(
     """ResNet (He et al., CVPR 2016) with mean pooling.
 
     Args:
-        channels: Channels of the images.
+        channels: Number of image channels.
         image_size: Height and width, or one number for both.
-        weights: Local folder of published weights in the transformers format, or None for a fresh start.
-        depths: Blocks per stage.
+        weights: Local folder of published weights in the transformers format, or None for random weights.
+        depths: Number of blocks per stage.
         layer_type: "basic" or "bottleneck".
-        published: Name of published weights that fit, for messages.
-        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
-            side, but "imagenet" with weights, which hold no other.
-        filters: Filters of the stem and of each convolution of the first stage, which every stage doubles; published
-            weights have 64.
+        published: Name of matching published weights, for messages.
+        stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, total stride 4), or "auto": "imagenet" with weights,
+            otherwise "small" up to 64 pixels per side.
+        filters: Number of filters of the stem and of each convolution of the first stage; every stage doubles it.
+            Published weights have 64.
     """
     refuse(filters < 1, f"A ResNet with filters = {filters}.", "at least 1")
     if stem == "small" and weights is not None:
@@ -143,15 +143,15 @@ def vit(
     """Vision transformer (Dosovitskiy et al., ICLR 2021); features are the class token after the last norm.
 
     Args:
-        channels: Channels of the images.
+        channels: Number of image channels.
         image_size: Height and width, or one number for both.
-        weights: Local folder of published weights in the transformers format, or None for a fresh start.
+        weights: Local folder of published weights in the transformers format, or None for random weights.
         hidden: Width of the token.
-        heads: Attention heads.
-        published: Name of published weights that fit, for messages.
-        layers: Depth, from 1 to 1000.
-        patch: Pixels per side of a patch; 0 takes 16, or up to 64 pixels what is nearest to an eighth of the longer
-            side among the divisors of both.
+        heads: Number of attention heads.
+        published: Name of matching published weights, for messages.
+        layers: Number of layers, from 1 to 1000.
+        patch: Patch side in pixels; 0 takes 16, or for images of up to 64 pixels the common divisor of both sides
+            nearest to an eighth of the longer side.
     """
     refuse(not 1 <= layers <= 1000, f"A vision transformer with layers = {layers}.", "from 1 to 1000")
     patch = patch or _default_patch(image_size)
@@ -176,7 +176,7 @@ def vit(
 
 
 def _default_patch(image_size: ImageSize) -> int:
-    """Return the pixels per side of a patch; of two equally near divisors the smaller.
+    """Return the patch side in pixels; if two divisors are equally near, the smaller one.
 
     >>> _default_patch(28), _default_patch(32), _default_patch(224), _default_patch((64, 48))
     (4, 4, 16, 8)

@@ -1,4 +1,4 @@
-"""From what defines an encoder to its network."""
+"""Building networks from encoder specifications."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from limpet.models.specs import EmbeddingSpec, EncoderSpec, FeatureSpec, TextSpe
 def build_network(
     spec: EmbeddingSpec, weights: Path | None = None, *, freeze_backbone: bool = False, freeze_batch_norm: bool = False
 ) -> Any:
-    """Build the network that a spec defines, with fresh weights but for those in the folder `weights`.
+    """Build the network that a spec defines, with random weights except for those in the folder `weights`.
 
     Args:
-        spec: What to build: an `EncoderSpec` gives an `Encoder`, a `FeatureSpec` a `FeatureEncoder`, a `TextSpec` a
-            `TextTower`.
-        weights: Local folder of published backbone weights; None for a fresh start.
-        freeze_backbone: Train the projection only.
-        freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
+        spec: Specification of the network: an `EncoderSpec` gives an `Encoder`, a `FeatureSpec` a `FeatureEncoder`, a
+            `TextSpec` a `TextTower`.
+        weights: Local folder of published backbone weights; None for random weights.
+        freeze_backbone: Whether to train the projection only.
+        freeze_batch_norm: Whether to freeze the running statistics of the backbone's batch normalisation.
 
     Raises:
-        ConfigError: Weights or a part to freeze were given for a network that has none, or a text model is no longer
-            the one that the spec names.
+        ConfigError: Weights or a part to freeze were given for a network that has none, or a text model differs from
+            the one in the spec.
     """
     return _built(spec, weights, freeze_backbone, freeze_batch_norm)
 
@@ -42,10 +42,10 @@ def build_network(
 def rebuild_network(
     spec: EmbeddingSpec, module: nn.Module | None = None, preprocess: Preprocess | None = None
 ) -> EmbeddingNetwork:
-    """Build the network of a release, whose weights are then put in.
+    """Build the network of a release, before its weights are loaded.
 
     Raises:
-        ConfigError: A module was given for a network that needs none, or another one than the release was made of.
+        ConfigError: A module was given for a network that needs none, or the module is not the one of the release.
     """
     if isinstance(spec, ModuleSpec):
         return spec.rebuilt(module, preprocess)

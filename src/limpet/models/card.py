@@ -1,4 +1,4 @@
-"""The card of a release: what a person reads first in its folder, and the hub in its front matter."""
+"""The model card of a release, with front matter for the hub."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from limpet.support.hub import front_matter, on_the_hub
 
 
 def write_card(record: ReleaseRecord, space: Space, folder: str | Path, table: str) -> Path:
-    """Write the card of a saved release anew, with a table of measured results in Markdown.
+    """Rewrite the card of a saved release, with a table of measured results in Markdown.
 
     Raises:
-        ReleaseError: The card could not be written; the release itself is intact.
+        ReleaseError: The card cannot be written; the release itself is unchanged.
     """
     path = Path(folder) / "README.md"
     try:

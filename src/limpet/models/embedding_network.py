@@ -1,4 +1,4 @@
-"""What all encoders end with: the projection onto the embedding, and the lift of spaces in which lengths count."""
+"""The last stage of all encoders: the projection to the embedding, and the lift for spaces with lengths."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from limpet.geometry.hypersphere import normalise
 from limpet.models.specs import EmbeddingSpec
 from limpet.support.steps import Affine, ExportStep, Gelu, Normalise, Relu, Scale, Shorten, Steps, Sum
 
-_AS_WIDE = ("residual", "none")  # projections that need as many features as the embedding has values
+_AS_WIDE = ("residual", "none")  # projections whose number of features equals the embedding dimension
 
 
 class EmbeddingNetwork(nn.Module):
-    """A network from some input to raw embeddings (B, D), or to tangent vectors where the spec has a ζ.
+    """A network from inputs to raw embeddings (B, D), or to tangent vectors if the spec has a ζ.
 
     Args:
-        spec: What it is; the attribute rebuilds this very network.
-        width: How many features reach the projection.
+        spec: Specification of the network; the attribute rebuilds this network.
+        width: Number of input features of the projection.
     """
 
     def __init__(self, spec: EmbeddingSpec, width: int) -> None:
@@ -32,25 +32,25 @@ class EmbeddingNetwork(nn.Module):
         self.projection = build_projection(spec.projection, width, spec.dim)
 
     def released(self, folder: Path) -> EmbeddingNetwork:
-        """Return the network that a release of this one holds, after writing what it reads from its folder.
+        """Return the network that a release of this one holds, after writing its files to the folder.
 
         Args:
-            folder: Of the release, which is there already or is made.
+            folder: Folder of the release; created if missing.
         """
         return self
 
     @property
     def pretrained(self) -> nn.Module | None:
-        """The part that may come with weights, before the projection; None where there is only a projection."""
+        """The part before the projection, which may have pretrained weights; None if there is only a projection."""
         found = getattr(self, "backbone", None)
         return found if isinstance(found, nn.Module) else None
 
     def as_steps(self) -> Steps | None:
-        """Return what `forward` computes in evaluation mode as plain steps; None where it is more than that."""
+        """Return the computation of `forward` in evaluation mode as plain steps; None if that is not possible."""
         return None
 
     def embedding_as_steps(self) -> Steps:
-        """Return what `embed` computes in evaluation mode as plain steps."""
+        """Return the computation of `embed` in evaluation mode as plain steps."""
         projection, zeta = layer_steps(self.projection), self.spec.zeta
         if zeta is None:
             return projection
@@ -68,10 +68,10 @@ class EmbeddingNetwork(nn.Module):
 
 
 def build_projection(name: str, width: int, dim: int) -> nn.Module:
-    """Build what brings features (B, width) to embeddings (B, dim); the names are those of `EmbeddingSpec`.
+    """Build the projection from features (B, width) to embeddings (B, dim); for names see `EmbeddingSpec`.
 
     Raises:
-        ConfigError: There is no such projection.
+        ConfigError: The projection is unknown.
         DataError: Without a projection, the widths differ.
     """
     layers: dict[str, Callable[[], nn.Module]] = {
@@ -92,10 +92,10 @@ def build_projection(name: str, width: int, dim: int) -> nn.Module:
 
 
 class Residual(nn.Module):
-    """x + √F · MLP(x / √F): features (B, F) of length √F, moved a little; it starts as the identity.
+    """Residual projection x + √F · MLP(x / √F) of features (B, F) of length √F; it starts as the identity.
 
     Args:
-        width: F, also of the hidden layer.
+        width: Number of features F, which is also the width of the hidden layer.
     """
 
     def __init__(self, width: int) -> None:
@@ -105,15 +105,15 @@ class Residual(nn.Module):
         nn.init.zeros_(self.outer.weight), nn.init.zeros_(self.outer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the moved features (B, F)."""
+        """Return the projected features (B, F)."""
         moved: Tensor = self.outer(nn.functional.gelu(self.inner(features / self.length)))
         return features + self.length * moved
 
 
 def layer_steps(module: nn.Module) -> Steps:
-    """Return what the layers of `build_projection` compute in evaluation mode as plain steps, in float32.
+    """Return the computation of `build_projection` layers in evaluation mode as plain steps, in float32.
 
-    Batch normalisation becomes a part of the linear layer before it.
+    Batch normalisation is folded into the linear layer before it.
     """
     if isinstance(module, Residual):
         around = Scale(1 / module.length), Scale(module.length)
@@ -139,13 +139,13 @@ def layer_steps(module: nn.Module) -> Steps:
 def tangent_vectors(embeddings: Tensor, zeta: float, *, directions: bool = False) -> Tensor:
     """Scale and clip embeddings (..., D) to tangent vectors at the origin of the Lorentz space (HBCT, section 5.1).
 
-    u = z / √D, shortened to the length ζ where it is longer; at least float32. The paper rescales "by √D"; dividing is
-    our reading, since multiplied vectors would all be clipped.
+    u = z / √D, clipped to the length ζ; at least float32. The paper rescales "by √D"; dividing is our reading, since
+    multiplied vectors would all be clipped.
 
     Args:
-        embeddings: z (..., D), raw.
-        zeta: ζ > 0.
-        directions: Give all the length ζ instead; zero stays zero.
+        embeddings: Raw embeddings z (..., D).
+        zeta: Clipping length ζ > 0.
+        directions: Whether to set all lengths to ζ instead; zero stays zero.
 
     >>> tangent_vectors(torch.tensor([[3.0, 4.0]]), 1.0).norm().item()  # 5 / √2 is longer than 1
     1.0
@@ -154,7 +154,7 @@ def tangent_vectors(embeddings: Tensor, zeta: float, *, directions: bool = False
     if directions:
         return zeta * normalise(wide)
     scaled = wide / math.sqrt(wide.shape[-1])
-    largest = scaled.detach().abs().amax(dim=-1, keepdim=True).clamp_min(zeta)  # the square of more could overflow
+    largest = scaled.detach().abs().amax(dim=-1, keepdim=True).clamp_min(zeta)  # squares of more could overflow
     lengths = torch.linalg.vector_norm(scaled / largest, dim=-1, keepdim=True) * largest
     clipped: Tensor = scaled * (zeta / lengths.clamp_min(zeta))
     return clipped

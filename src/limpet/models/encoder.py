@@ -1,4 +1,4 @@
-"""From images as they are stored to embeddings: the input contract, the backbone and the projection."""
+"""Image encoder: input contract, backbone and projection."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from limpet.models.specs import EncoderSpec
 
 
 class Encoder(EmbeddingNetwork):
-    """Images to raw embeddings (B, D), or to tangent vectors where the spec has a ζ.
+    """Network from images to raw embeddings (B, D), or to tangent vectors if the spec has a ζ.
 
     Args:
-        spec: What to build. The attribute `spec` also holds what the weights decided, so that it rebuilds this network
-            without them.
-        weights: Local folder of published backbone weights; None for a fresh start.
-        freeze_backbone: Train the projection only; the backbone stays in evaluation mode.
-        freeze_batch_norm: Batch normalisation of the backbone stays in evaluation mode: its running statistics do not
-            change, and images are normalised by them; its scales and shifts are trained.
-        backbone: The backbone where it is at hand; built by the spec when left out.
+        spec: Specification of the network. The attribute `spec` also holds options determined by the weights, so that
+            it rebuilds this network without them.
+        weights: Local folder of published backbone weights; None for random weights.
+        freeze_backbone: Whether to train the projection only; the backbone then stays in evaluation mode.
+        freeze_batch_norm: Whether batch normalisation of the backbone stays in evaluation mode and uses its running
+            statistics; its scales and shifts are still trained.
+        backbone: An existing backbone; built from the spec when left out.
 
     Raises:
-        ConfigError: There is no such backbone, its weights cannot be read, or it has no batch normalisation to freeze.
+        ConfigError: The backbone is unknown, its weights cannot be read, or it has no batch normalisation to freeze.
     """
 
     spec: EncoderSpec
@@ -60,7 +60,7 @@ class Encoder(EmbeddingNetwork):
             self.backbone.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Encoder:
-        """Switch to training mode, all but the parts that do not learn: their batch statistics must not change."""
+        """Switch to training mode, except for frozen parts, whose batch statistics must not change."""
         super().train(mode)
         rest_frozen(self.backbone)
         if self.freeze_batch_norm:
@@ -69,7 +69,7 @@ class Encoder(EmbeddingNetwork):
         return self
 
     def going_on(self, spec: EncoderSpec, freeze_backbone: bool = False, freeze_batch_norm: bool = False) -> Encoder:
-        """Return a network that starts from this one's backbone, with a fresh projection."""
+        """Return a network that starts from this one's backbone, with a new projection."""
         backbone = copy.deepcopy(self.backbone).requires_grad_(True)
         return Encoder(spec, None, freeze_backbone, freeze_batch_norm, backbone=backbone)
 
@@ -81,10 +81,10 @@ class Encoder(EmbeddingNetwork):
         return self.embed(self.backbone(self.prepared(images)))
 
     def prepared(self, images: Tensor) -> Tensor:
-        """Return uint8 images, or floats in [0, 1], of shape (B, channels, height, width), as the backbone takes them.
+        """Prepare uint8 images, or floats in [0, 1], of shape (B, channels, height, width) for the backbone.
 
         Raises:
-            DataError: They have other channels.
+            DataError: The number of channels is wrong.
         """
         if images.ndim != 4 or images.shape[1] != self.spec.channels:
             raise DataError(
@@ -102,7 +102,7 @@ class Encoder(EmbeddingNetwork):
 
 
 def central(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut the middle out of images (..., height, width); of an odd rest the larger half is below and to the right.
+    """Centre-crop images (..., height, width); the larger half of an odd remainder is below and to the right.
 
     >>> central(torch.arange(20).view(4, 5), (2, 2)).tolist()
     [[6, 7], [11, 12]]
@@ -112,7 +112,7 @@ def central(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def rest_frozen(module: nn.Module) -> None:
-    """Switch the outermost parts of which no parameter learns to evaluation mode."""
+    """Switch the outermost modules without trainable parameters to evaluation mode."""
     if any(parameter.requires_grad for parameter in module.parameters()):
         for child in module.children():
             rest_frozen(child)

@@ -1,4 +1,4 @@
-"""Small networks over the embeddings of a frozen model: what a compatible head is, beside its classifier."""
+"""Small networks over the embeddings of a frozen model: a compatible head without its classifier."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from limpet.support.steps import Normalise, Scale, Steps
 
 
 class FeatureEncoder(EmbeddingNetwork):
-    """Embeddings of a frozen model to raw embeddings of another space.
+    """Network from embeddings of a frozen model to raw embeddings of another space.
 
-    Only directions of the input count: every row is brought to the length √F, so that its F values have mean square 1
-    and one learning rate suits all models. Without a projection nothing is learned, and rows stay as they are.
+    Only directions of the input count: every row is scaled to the length √F, so that its F values have mean square 1
+    and one learning rate suits all models. Without a projection nothing is learned, and rows are unchanged.
     """
 
     spec: FeatureSpec
@@ -37,7 +37,7 @@ class FeatureEncoder(EmbeddingNetwork):
         return self.embed(math.sqrt(self.spec.width) * normalise(features))
 
     def as_steps(self) -> Steps:
-        """Return what `forward` computes in evaluation mode as plain steps."""
+        """Return the computation of `forward` in evaluation mode as plain steps."""
         if self.spec.projection == "none":
             return self.embedding_as_steps()
         return (Normalise(), Scale(math.sqrt(self.spec.width)), *self.embedding_as_steps())

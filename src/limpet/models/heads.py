@@ -1,4 +1,4 @@
-"""Classifiers that train an encoder, each usable with every method, and the losses of their own."""
+"""Classifiers that train an encoder with any method, and their losses."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def _initial_weight(classes: int, dim: int) -> nn.Parameter:
 
 
 class TaskHead(Head, ABC):
-    """What all classifiers share: the option to add a batch-hard triplet term to the classification loss.
+    """Base class of classifiers, with an optional batch-hard triplet term in addition to the classification loss.
 
-    The term sees the points of whatever batch the classifier sees, mixed ones (MixBCT) included. Batches drawn at
-    random from many classes seldom hold two items of one class, and then there is little or nothing to add: give the
-    recipe's ``items_per_class`` (``--recipe.items-per-class 4``) a number, so that every batch holds as many of each.
+    The term applies to the points of every batch of the classifier, mixed ones (MixBCT) included. Random batches over
+    many classes seldom hold two items of one class, so the term has little or no effect. Set ``items_per_class`` of the
+    recipe (``--recipe.items-per-class 4``) to get this many items of every class in a batch.
 
     Args:
-        triplet: Weight of the term; 0 for none. Anything else needs pytorch-metric-learning in training, not to load.
-        triplet_margin: How much nearer the farthest item of the own class shall be than the nearest of another one,
-            in the distance of the space: that of unit vectors on the hypersphere, geodesic on the Lorentz space.
+        triplet: Weight of the term; 0 for none. Training with a positive weight requires pytorch-metric-learning.
+        triplet_margin: Margin between the distances to the farthest item of the own class and to the nearest of another
+            class, in the distance of the space: that of unit vectors on the hypersphere, geodesic on the Lorentz space.
     """
 
     @checked
@@ -51,7 +51,7 @@ class TaskHead(Head, ABC):
         self.triplet, self.triplet_margin = triplet, triplet_margin
 
     def check_libraries(self) -> None:
-        """Refuse to train where the loss needs a package that is not installed."""
+        """Refuse to train if the loss needs a package that is not installed."""
         if self.triplet > 0:
             metric_learning()
 
@@ -68,15 +68,15 @@ class TaskHead(Head, ABC):
 
 
 class RowsHead(TaskHead):
-    """A classifier that scores an item for each class by its row of weights alone, so that classes can be divided.
+    """A classifier with one independent row of weights per class, so that processes can divide the classes.
 
     Args:
         triplet: See `TaskHead`.
         triplet_margin: See `TaskHead`.
-        divided: Divide the classes among processes in training, where one process has no room for all; methods can
-            then read the loss alone.
-        sampled: Share of the classes that a step compares with: those of its items, and others drawn anew at every
-            step (An et al., arXiv:2010.05222). Above 0, at most 1.
+        divided: Whether to divide the classes among processes in training, if they do not fit in one process; methods
+            can then read only the loss.
+        sampled: Share of the classes that a step compares with, in (0, 1]: those of its items, and others sampled at
+            every step (An et al., arXiv:2010.05222).
     """
 
     @checked
@@ -86,10 +86,10 @@ class RowsHead(TaskHead):
         self.bias: Tensor | None = None
 
     def divide(self, rank: int, processes: int) -> None:
-        """Keep the rows of the classes of one process alone, where classes are to be divided.
+        """Keep only the class rows of this process, if classes are to be divided.
 
         Raises:
-            ConfigError: There are fewer classes than processes.
+            ConfigError: The classifier has fewer classes than processes.
         """
         if self.divided and processes > 1:
             refuse(len(self.weight) < processes, f"{len(self.weight)} classes for {processes} processes.",
@@ -99,7 +99,7 @@ class RowsHead(TaskHead):
                 parameter.data = self.shard.part(parameter.data)
 
     def reunite(self) -> None:
-        """Bring the rows of all classes together again, in all processes."""
+        """Gather the rows of all classes in all processes."""
         if self.shard is not None:
             for parameter in self.parameters():
                 parameter.grad = None
@@ -108,13 +108,13 @@ class RowsHead(TaskHead):
 
     @abstractmethod
     def scores(self, view: View, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Tensor:
-        """Return the scores that training compares (B, c), of classes by their rows of weights.
+        """Return the scores (B, c) that training compares, for the classes of these rows of weights.
 
         Args:
             view: The items.
-            weight: One row per class (c, D).
-            bias: What is added to each (c,), if anything.
-            rows: The class of every item, int64 (B,), -1 where it is none of these.
+            weight: Class rows (c, D).
+            bias: Offset per class (c,); None for none.
+            rows: Row of the class of every item, int64 (B,); -1 for a class without a row.
         """
 
     def classification(self, view: View, labels: Tensor) -> Tensor:
@@ -131,17 +131,17 @@ class RowsHead(TaskHead):
 
 
 class SoftmaxHead(RowsHead):
-    """A linear classifier over raw features: logits are inner products, plus a bias if asked for.
+    """A linear classifier over raw features: logits are inner products, plus an optional bias.
 
     Use it when features are compared without normalisation, or to continue the training of such a model.
 
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
-        bias: Learn one offset per class.
+        bias: Whether to learn one offset per class.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
-        divided: Divide the classes among processes; see `RowsHead`.
+        divided: Whether to divide the classes among processes; see `RowsHead`.
         sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
@@ -178,17 +178,17 @@ class SoftmaxHead(RowsHead):
 
 
 class NormalisedHead(RowsHead):
-    """Cosines to class directions, divided by a temperature.
+    """A classifier by the cosines to class directions, divided by a temperature.
 
-    Use it for retrieval by cosine: training then optimises the similarity that searches use.
+    Use it for cosine retrieval: training optimises the similarity that searches use.
 
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
-        temperature: Divides the cosines.
+        temperature: Temperature, the divisor of the cosines.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
-        divided: Divide the classes among processes; see `RowsHead`.
+        divided: Whether to divide the classes among processes; see `RowsHead`.
         sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
@@ -227,19 +227,19 @@ class NormalisedHead(RowsHead):
 
 
 class ArcFaceHead(RowsHead):
-    """Cosines with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
+    """A cosine classifier with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
 
     Use it for many classes with few items each, such as faces or landmarks. A smaller ``scale`` suits few classes.
 
     Args:
         classes: Number of classes C.
         dim: Dimension D of the features.
-        scale: Multiplies the cosines (s).
-        margin: Added to the target's angle in training, in radians (m).
-        guard: Keep the target's logit falling beyond π − m, as insightface does.
+        scale: Scale s, the factor of the cosines.
+        margin: Margin m that training adds to the angle of the target, in radians.
+        guard: Whether the target's logit keeps falling beyond π − m, as in insightface.
         triplet: Weight of a batch-hard triplet term; see `TaskHead`.
         triplet_margin: Margin of that term.
-        divided: Divide the classes among processes; see `RowsHead`.
+        divided: Whether to divide the classes among processes; see `RowsHead`.
         sampled: Share of the classes that a step compares with; see `RowsHead`.
 
     >>> import torch
@@ -285,7 +285,7 @@ class LorentzHead(TaskHead):
 
     Bdeir et al., ICLR 2024, arXiv:2303.15919; the base loss of HBCT. ``weight`` holds the normals of the hyperplanes.
 
-    It is the head of models in hyperbolic space, and the only one there.
+    It is the only head for models in hyperbolic space.
 
     Args:
         classes: Number of classes C.
@@ -330,7 +330,7 @@ HEADS: Registry[type[TaskHead]] = Registry(
 
 
 def default_head(space: Space) -> str:
-    """Return the name of the first classifier of `HEADS` that reads views of the space."""
+    """Return the name of the first classifier of `HEADS` that supports the space."""
     return next(name for name, head in HEADS.items() if space.name in head.spaces)
 
 
@@ -341,8 +341,8 @@ def build_head(name: str, classes: int, dim: int, options: Mapping[str, object],
         name: A key of `HEADS`.
         classes: Number of classes C.
         dim: Dimension D of the features.
-        options: Options of that head.
-        to_train: False for a classifier that is only read; what its loss needs may then be missing.
+        options: Options of the head.
+        to_train: Whether the classifier is trained; if not, the package that its loss needs may be missing.
 
     Raises:
         ConfigError: The name or an option is unknown, or a package that the loss needs is not installed.
@@ -354,12 +354,12 @@ def build_head(name: str, classes: int, dim: int, options: Mapping[str, object],
 
 
 def inherit_rows(head: Head, old: Head, rows: Tensor) -> None:
-    """Copy the parameters of classes that an old classifier knows into a new one of the same kind, in place.
+    """Copy the class parameters of an old classifier into a new one of the same kind, in place.
 
     Args:
-        head: The new classifier, of C classes.
-        old: The old one.
-        rows: Row of the old classifier for every new class, int64 (C,), -1 where it has none.
+        head: The new classifier, with C classes.
+        old: The old classifier.
+        rows: Row of the old classifier for every new class, int64 (C,); -1 for a class without one.
 
     Raises:
         ConfigError: The classifiers are of different kinds or dimensions.
@@ -390,9 +390,9 @@ def hyperplane_logits(points: Tensor, normals: Tensor, offsets: Tensor, *, curva
 
     Args:
         points: Space components s (N, D).
-        normals: z (C, D); a zero vector gives the logit 0, with a gradient of 0.
-        offsets: a (C,); beyond k |a| ≈ 11.1, where sinh would leave the range of points, they act as that bound.
-        curvature: K > 0.
+        normals: Normals z (C, D); a zero vector gives the logit 0, with a gradient of 0.
+        offsets: Offsets a (C,); clipped at k |a| ≈ 11.1, beyond which sinh leaves the range of points.
+        curvature: Curvature K > 0.
 
     Returns:
         Logits (N, C).
@@ -413,7 +413,7 @@ def metric_learning() -> Any:
     """Import pytorch-metric-learning.
 
     Raises:
-        ConfigError: It is not installed; the message says how to install it.
+        ConfigError: The library is not installed; the message gives the command that installs it.
     """
     with needing("The triplet term", "leave out the head's option 'triplet'"):
         import pytorch_metric_learning
@@ -452,10 +452,10 @@ def batch_hard_triplet(points: Tensor, labels: Tensor, margin: float, space: Spa
         points: Points of the space (B, D).
         labels: Class of every row, int64 (B,).
         margin: m >= 0, to be compared with distances; those of the hypersphere are at most 2.
-        space: Whose distance counts.
+        space: Space that defines the distance.
 
     Returns:
-        A scalar, at least 0; 0, with a gradient of 0, where no row has both.
+        A scalar, at least 0; 0, with a gradient of 0, if no row has both.
 
     Raises:
         ConfigError: pytorch-metric-learning is not installed.

@@ -1,7 +1,7 @@
-"""Image towers of the transformers library, frozen, from a folder: DINOv2, SigLIP, the image side of CLIP, ViT, ...
+"""Frozen image towers of the transformers library from a folder: DINOv2, SigLIP, the image side of CLIP, ViT, ...
 
-What is done to images before the network is what ``preprocessor_config.json`` beside its weights says. No code of a
-folder is ever run, and nothing is downloaded: names are looked up in the hub's cache alone.
+``preprocessor_config.json`` beside the weights defines the image preprocessing. No code from a folder runs, and nothing
+is downloaded: names are looked up in the hub's cache only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from limpet.models.text_folders import cached_folder, read_json, refuse_foreign_
 from limpet.support.disk import regular
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "_commit_hash")
-"""Keys of ``config.json`` that do not change what a network computes, and that versions write otherwise."""
+"""Keys of ``config.json`` that vary between versions without changing what a network computes."""
 
 _BACKBONE = "Backbone"
 _WITHOUT_POOLER = {"add_pooling_layer": False}
@@ -36,10 +36,10 @@ def open_tower(place: str, weights: Kept = "copy") -> OpenedModule:
     Args:
         place: A folder with ``config.json``, ``preprocessor_config.json`` and weights in safetensors; or a name on the
             hub (owner/name) whose files are in its cache.
-        weights: Whether a release of it holds them, or leaves them there.
+        weights: "copy" to store the weights in a release, "keep" to leave them in place.
 
     Raises:
-        ConfigError: There is no such folder, it holds no image tower, or its files cannot be read.
+        ConfigError: The folder does not exist, holds no image tower, or its files cannot be read.
     """
     transformers = transformers_library()
     folder = cached_folder(place, "an image model", "config.json")
@@ -66,11 +66,11 @@ def open_tower(place: str, weights: Kept = "copy") -> OpenedModule:
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
-    """Build the network that a record describes: without weights, or with those that stayed where they were.
+    """Build the network that a record describes: without weights, or with weights that stayed in place.
 
     Raises:
-        ConfigError: This version of the library does not have it, the record asks for something else than a network,
-            or its weights are not there any more.
+        ConfigError: The installed library does not have the network, the record does not describe a network, or its
+            weights are missing.
     """
     transformers = transformers_library()
     kind = getattr(transformers, str(origin.config.get("class")), None)
@@ -116,13 +116,13 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
 
 
 def image_input_of(file: Path) -> ImageInput:
-    """Read what is done to images from ``preprocessor_config.json``.
+    """Read the image preprocessing from ``preprocessor_config.json``.
 
-    Images are resized, of which the centre may be cut out, scaled to [0, 1], and normalised, as the image processors of
-    the transformers library do it.
+    Images are resized, optionally centre-cropped, scaled to [0, 1] and normalised, as by the image processors of the
+    transformers library.
 
     Raises:
-        ConfigError: The file cannot be read, or asks for something else.
+        ConfigError: The file cannot be read, or requires other preprocessing.
     """
     if not file.exists():
         raise ConfigError(
@@ -171,7 +171,7 @@ def _fit(way: str, resample: object, file: Path) -> Fit:
 
 
 def _size(given: object) -> tuple[int, int] | None:
-    """Return height and width of a size as image processors write it; None where it says neither."""
+    """Return height and width of a size in the format of image processors; None if it has neither."""
     if isinstance(given, int):
         return given, given
     if not isinstance(given, Mapping):
@@ -195,7 +195,7 @@ def _config(transformers: Any, folder: Path) -> Any:
 
 
 def _image_side(config: Any) -> Any:
-    """Return the configuration of the image side of a model of images and texts; of others their own."""
+    """Return the configuration of the image side of an image-text model, or the configuration of another model."""
     vision = getattr(config, "vision_config", None)
     if vision is None:
         return config
@@ -207,10 +207,10 @@ def _image_side(config: Any) -> Any:
 def _tower(
     transformers: Any, config: Any, settings: Mapping[str, Any], folder: Path
 ) -> tuple[Any, Any, dict[str, bool]]:
-    """Return the class of the image tower, its configuration, and the options that its weights ask for.
+    """Return the class of the image tower, its configuration, and the options that its weights require.
 
     Raises:
-        ConfigError: The model takes no images.
+        ConfigError: The model does not take images.
     """
     family = type(config).__name__.removesuffix("Config")
     vision = _image_side(config)

@@ -22,17 +22,17 @@ ENCODERS: Registry[Callable[[], Any]] = Registry(
 
 
 def made_by(name: str) -> Any:
-    """Return what the function of an installed encoder returns, which should be a release of a module.
+    """Call the function of an installed encoder; it should return a release of a module.
 
     Raises:
-        ConfigError: There is no such encoder, or its function raises.
+        ConfigError: The encoder is unknown, or its function raises.
     """
     factory = ENCODERS[name]
     try:
         return factory()
     except LimpetError:
         raise
-    except Exception as error:  # whatever a function of others does
+    except Exception as error:  # a foreign function may raise anything
         raise ConfigError(
             f"The installed encoder '{name}' raised {type(error).__name__}: {reason(error)}.",
             to_do="repair or uninstall its package; everything else works without it.",
@@ -40,7 +40,7 @@ def made_by(name: str) -> Any:
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
-    """Return the encoder of an installed package that a record names.
+    """Rebuild the encoder of an installed package that a record names.
 
     Raises:
         ConfigError: No such package is installed, or its function raises or returns something else.

@@ -1,4 +1,4 @@
-"""Models of one space as models of another, and a Lorentz space whose curvature is learned with the model."""
+"""Lifting of models to another space, and a Lorentz space with learnable curvature."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from limpet.models.seeding import seeded
 
 
 def lifted(release: Release, space: Space, zeta: float | None = None) -> Release:
-    """Return a model as one of another space, so that new models of that space can search what it embedded.
+    """Lift a model to another space, so that new models of that space can search its embeddings.
 
-    From the hypersphere, its directions are laid out at the distance ζ: it finds what it found before, in the same
-    order, since all points lie equally far from the origin. From a Lorentz space of another curvature, its tangent
-    vectors are lifted again. The classifier does not survive: it read what the old space made of the features;
-    nor does the compatibility with earlier generations, whose galleries lie on the old space.
+    From the hypersphere, directions are placed at the distance ζ from the origin: rankings do not change, since all
+    points have the same distance. From a Lorentz space of another curvature, tangent vectors are lifted again. The
+    classifier is dropped, because it reads features of the old space. Compatibility with earlier generations is lost,
+    because their galleries lie in the old space.
 
     Args:
         release: The model.
-        space: Where its points shall lie: a space in which lengths count, of the same dimension.
-        zeta: Distance ζ of all points from the origin; None where the model's features have lengths of their own.
+        space: Target space: one with lengths, of the same dimension.
+        zeta: Distance ζ of all points from the origin; None if the model's features have lengths of their own.
 
     Raises:
-        SpaceMismatchError: The dimension is another, or lengths do not count where they should.
+        SpaceMismatchError: The dimension differs, or a space ignores lengths where they are needed.
     """
     if release.space.dim != space.dim or not space.lengths_count or release.space.lengths_count == (zeta is not None):
         raise SpaceMismatchError(
@@ -42,7 +42,7 @@ def lifted(release: Release, space: Space, zeta: float | None = None) -> Release
     spec = release.encoder.spec
     if zeta is not None:
         spec = spec.model_copy(update={"zeta": zeta, "lifts_directions": True})
-    with seeded(0):  # building draws initial weights that are overwritten at once
+    with seeded(0):  # building draws initial weights that are overwritten immediately
         encoder = build_network(spec)
     encoder.load_state_dict(release.encoder.state_dict())
     encoder.requires_grad_(False)
@@ -54,14 +54,14 @@ def lifted(release: Release, space: Space, zeta: float | None = None) -> Release
 
 
 def lift_embeddings(embeddings: EmbeddingSet, release: Release) -> EmbeddingSet:
-    """Return a model's rows as rows of that model `lifted`: no item is embedded again.
+    """Return a model's rows as rows of the model after `lifted`; no item is re-embedded.
 
     Args:
         embeddings: Rows of the model that was lifted, as features or as points.
-        release: What `lifted` made of it.
+        release: The lifted model.
 
     Raises:
-        ReleaseError: The release was not lifted, or from another model than the one that embedded the rows.
+        ReleaseError: The release was not lifted, or was lifted from a model other than that of the rows.
     """
     if release.record.lifted_from != embeddings.fingerprint:
         raise ReleaseError(
@@ -82,9 +82,9 @@ def lift_embeddings(embeddings: EmbeddingSet, release: Release) -> EmbeddingSet:
 
 
 class LearnedCurvature(nn.Module):
-    """K > 0 as a parameter, held within a factor of ten of its start (MERU; HBCT, table 3).
+    """Learnable curvature K > 0, clamped to a factor of ten around its start (MERU; HBCT, table 3).
 
-    The parameter is log(K / K₀), so that weight decay draws K to its start, not to 1.
+    The parameter is log(K / K₀), so that weight decay pulls K to its start, not to 1.
     """
 
     def __init__(self, start: float) -> None:
@@ -98,21 +98,21 @@ class LearnedCurvature(nn.Module):
 
 
 class LearnedLorentz(Lorentz):
-    """The Lorentz space while its curvature is learned; points of it belong to one moment of the training.
+    """A Lorentz space with learnable curvature; its points are valid at one training step only.
 
     Features of any curvature can be used on it, because tangent vectors at the origin do not depend on the curvature:
     they are lifted again at every step (the ablation of HBCT, appendix A).
     """
 
     def __init__(self, dim: int, curvature: float = 1.0) -> None:
-        object.__setattr__(self, "learned", LearnedCurvature(curvature))  # before anything asks for the live value
+        object.__setattr__(self, "learned", LearnedCurvature(curvature))  # before anything reads the live value
         super().__init__(dim, curvature)
 
     learned: LearnedCurvature
 
     @property
     def live_curvature(self) -> Tensor:
-        """K as it is now, a scalar that receives a gradient."""
+        """Current K, a scalar that receives a gradient."""
         value: Tensor = self.learned()
         return value
 
@@ -121,7 +121,7 @@ class LearnedLorentz(Lorentz):
         return math.sqrt(10 * self.learned.start)
 
     def takes_features_of(self, other: Space) -> bool:
-        """Return whether the other space is a Lorentz space of this dimension, of whatever curvature."""
+        """Return whether the other space is a Lorentz space of this dimension, with any curvature."""
         return isinstance(other, Lorentz) and other.dim == self.dim
 
     def parameters_of(self) -> nn.Module:
@@ -129,5 +129,5 @@ class LearnedLorentz(Lorentz):
         return self.learned
 
     def settled(self) -> Lorentz:
-        """Return the Lorentz space of the curvature reached."""
+        """Return the Lorentz space of the current curvature."""
         return Lorentz(self.dim, float(self.live_curvature.detach()))

@@ -1,4 +1,4 @@
-"""Texts with more tokens than a model reads: how many there are, and their windows for a mean over all of a text."""
+"""Texts with more tokens than a model reads: their number, and windows for a mean over the whole text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from limpet.results import Part
 from limpet.support.ranges import Count
 
 OnLong = Literal["warn", "fail", "chunk-mean"]
-"""What to do with a text that is longer than the model reads: cut it and say so, refuse it, or embed windows of it."""
+"""Treatment of a text with too many tokens: truncate it with a warning, refuse it, or embed its windows."""
 
 SHORT_BYTES = 512
 """Number of bytes up to which a model with an unknown tokenizer is assumed to read a text whole."""
-_BYTES_PER_TOKEN = 4  # a normaliser may write a character of some bytes with as many times more
+_BYTES_PER_TOKEN = 4  # a normaliser may expand a character by this factor
 
 
 @dataclass(frozen=True)
 class TokenLimit:
-    """How a model counts the tokens of a text.
+    """Token counter of a model.
 
     Args:
-        tokens: How many it reads of a text, with its special ones; None where it reads all of them.
-        tokenizer: A `tokenizers.Tokenizer`; one that cuts nothing where the model reads not all of a text.
+        tokens: Maximum number of tokens per text, with special ones; None for no limit.
+        tokenizer: A `tokenizers.Tokenizer`, without truncation if ``tokens`` is set.
         special: Whether special tokens are added.
     """
 
@@ -37,8 +37,8 @@ class TokenLimit:
 
     @classmethod
     def of(cls, tokenizer: Any, tokens: int | None, *, special: bool) -> TokenLimit:
-        """Take a tokenizer, whose own settings stay as they are."""
-        if tokens is None:  # a copy takes as long as reading the model
+        """Wrap a tokenizer without changing its settings."""
+        if tokens is None:  # a copy takes as long as loading the model
             return cls(tokens, tokenizer, special)
         whole = type(tokenizer).from_str(tokenizer.to_str())
         whole.no_truncation()
@@ -46,7 +46,7 @@ class TokenLimit:
         return cls(tokens, whole, special)
 
     def counts(self, texts: Sequence[str], prefix: str) -> NDArray[np.int64]:
-        """Return how many tokens every text has with a prefix (N,); 0 where it is surely short enough."""
+        """Return the number of tokens of every text with a prefix (N,); 0 if it is certainly short enough."""
         found = np.zeros(len(texts), np.int64)
         if self.tokens is None:
             return found
@@ -59,7 +59,7 @@ class TokenLimit:
         return found
 
     def windows(self, text: str, prefix: str) -> list[str]:
-        """Return the parts of a text, one after another, each of which the model reads whole with the prefix."""
+        """Return consecutive parts of a text, each short enough for the model with the prefix."""
         if self.tokens is None:
             return [text]
         spans = self.tokenizer.encode(text, add_special_tokens=False).offsets
@@ -71,11 +71,11 @@ class TokenLimit:
             parts = [part for part in parts if part.strip()]
             if room == 1 or (self.counts(parts, prefix) <= self.tokens).all():
                 return parts
-            room -= max(1, room // 16)  # a part alone may be cut into more tokens than within its text
+            room -= max(1, room // 16)  # a part alone may have more tokens than within its text
 
 
 class LongTextsRecord(Part):
-    """Texts that a model does not read whole, as results hold them; see `LongTexts`."""
+    """Record of texts that a model truncates, for results; see `LongTexts`."""
 
     model: str
     limit: Count | None
@@ -89,14 +89,14 @@ class LongTextsRecord(Part):
 
 @dataclass
 class LongTexts:
-    """What was seen of texts that a model does not read whole.
+    """Statistics of texts with more tokens than a model reads.
 
     Args:
-        model: What the user called the model.
-        limit: How many tokens it reads of a text; None where it reads all of them, or that is not known.
-        read: Texts that were looked at.
-        long: Those that have more tokens; of a model whose tokenizer is not known, those of more than `SHORT_BYTES`.
-        longest: Tokens of the longest of them.
+        model: Name of the model given by the user.
+        limit: Maximum number of tokens per text; None for no limit or if unknown.
+        read: Number of texts checked.
+        long: Number of texts with more tokens; with more than `SHORT_BYTES` bytes if the tokenizer is unknown.
+        longest: Number of tokens of the longest text.
     """
 
     model: str
@@ -107,7 +107,7 @@ class LongTexts:
     longest: int = 0
 
     def sentence(self, on_long: OnLong) -> str | None:
-        """Say what became of long texts; None where there was none."""
+        """Describe how long texts were treated; None if there were none."""
         if not self.long:
             return None
         if not self.known:
@@ -124,12 +124,12 @@ class LongTexts:
         return f"{said} The rest of them was cut: `on-long chunk-mean` embeds all of it, `on-long fail` refuses it."
 
     def record(self, on_long: OnLong) -> LongTextsRecord | None:
-        """Return what results hold of long texts; None where there was none."""
+        """Return the record of long texts for results; None if there were none."""
         sentence = self.sentence(on_long)
         return None if sentence is None else LongTextsRecord(**vars(self), on_long=on_long, sentence=sentence)
 
     def refusal(self) -> DataError:
-        """Return the error for texts that are not to be cut."""
+        """Return the error for long texts that must not be truncated."""
         return DataError(
             f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; "
             f"the longest has {self.longest:,}.",

@@ -1,4 +1,4 @@
-"""Where a module that limpet did not write came from, and which images it takes."""
+"""Origin and input contract of user-defined modules."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from limpet.data.decoding import Fit
 from limpet.data.image_size import ImageSize
 
 Preprocess = Callable[[Tensor], Tensor]
-"""From pixels in [0, 1], float32 (B, channels, height, width), to what a module takes."""
+"""Function from pixels in [0, 1], float32 (B, channels, height, width), to the input of a module."""
 
 Kept = Literal["copy", "keep"]
 
 
 class ModuleOrigin(BaseModel):
-    """Where a module came from, and what is taken of it.
+    """Origin of a module, and the choice of its output.
 
     Args:
-        kind: "module": an object that Python code gave; "file": a function of a Python file; or what builds it anew.
-        place: What people named: a folder, a name, or FILE.py:FUNCTION.
-        output: What is taken of what it returns; see `selected`.
+        kind: "module": an object from Python code; "file": a function of a Python file; or the kind of rebuilder.
+        place: Name given by the user: a folder, a name, or FILE.py:FUNCTION.
+        output: Choice of output; see `selected`.
         preprocess: Digest of the code of the function that prepares pixels; None for mean and deviation alone.
-        code: Digest of the code of its classes; None where installed packages bring all of them.
+        code: Digest of the code of its classes; None if installed packages provide all of them.
         file_digest: sha256 of the Python file; None for other kinds.
-        config: Settings from which the architecture is built anew.
-        weights: "copy": the release holds them; "keep": they stay where they are, and are proven at every loading.
+        config: Settings from which the architecture is rebuilt.
+        weights: "copy": the release holds the weights; "keep": they stay in place and are verified at every loading.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,19 +47,19 @@ class ModuleOrigin(BaseModel):
 
     @property
     def called(self) -> str:
-        """What people call it."""
+        """Display name."""
         return self.place if self.kind == "module" else f"{self.kind} {self.place}"
 
 
 @dataclass(frozen=True)
 class ImageInput:
-    """What a module takes, as `EncoderSpec` says it.
+    """Input contract of a module, in the terms of `EncoderSpec`.
 
     Args:
-        image_size: Height and width that images are read at, or one number for both.
-        fit: How images of another size are brought to it.
-        centre_crop: Of their middle, which the module sees; None for all of them.
-        mean: Subtracted from each channel, after scaling pixels to [0, 1].
+        image_size: Height and width to read images at, or one number for both.
+        fit: Way of resizing images of another size.
+        centre_crop: Size of the centre crop that the module gets; None for no crop.
+        mean: Mean to subtract from each channel, after scaling pixels to [0, 1].
     """
 
     image_size: ImageSize
@@ -74,7 +74,7 @@ class OpenedModule(NamedTuple):
     """A module that was opened from files of its library.
 
     Args:
-        output: What is taken of what it returns; None for its default.
+        output: Choice of output; None for the default.
         origin: Values of `ModuleOrigin`.
     """
 

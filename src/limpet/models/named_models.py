@@ -1,6 +1,6 @@
-"""Models of images by name: releases, models of a library, functions of a Python file, encoders of installed packages.
+"""Image models by name: releases, models of a library, functions of a Python file, encoders of installed packages.
 
-A Python file runs because it is named here; what a release or a data folder says never runs anything.
+A Python file runs only if the user names it; the contents of a release or a data folder never run code.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LIBRARIES: dict[str, Callable[[str, Kept], OpenedModule]] = {"hf": open_tower, 
 
 
 class ReleaseFacts(NamedTuple):
-    """What is known of a release without its network.
+    """Facts about a release that are known without its network.
 
     Args:
-        space: What its embeddings are points of.
-        classes: That it was trained on; empty if not kept.
+        space: Space of its embeddings.
+        classes: Classes that it was trained on; empty if not recorded.
     """
 
     fingerprint: str
@@ -50,18 +50,18 @@ class ReleaseFacts(NamedTuple):
 
 
 def open_release(name: Name, over: Name | None = None, *, weights: Kept = "copy") -> Release:
-    """Open a model of images, or a head, by its name.
+    """Open an image model, or a head, by name.
 
     Args:
         name: release:FOLDER, or the folder alone; hf:FOLDER, a model of the transformers library; timm:FOLDER, one of
             timm; FILE.py:FUNCTION, a function that returns `Release.from_module`; or package:NAME, the encoder of an
             installed package.
-        over: Where ``name`` is a release that was made of a module of one's own: what gives that module, named in any
-            way but the first.
-        weights: Whether a release of hf: or timm: holds the weights when it is saved, or leaves them where they are.
+        over: Source of the module, in any form above but the first, if ``name`` is a release made from a user-defined
+            module.
+        weights: "copy" to store the weights in a saved release of hf: or timm:, "keep" to leave them in place.
 
     Raises:
-        ConfigError: There is nothing of that name, or what it names cannot be used.
+        ConfigError: The model does not exist, or cannot be used.
         ReleaseError: A folder was altered since it was saved.
     """
     named = ModelName.of(name, bare="release")
@@ -72,16 +72,16 @@ def open_release(name: Name, over: Name | None = None, *, weights: Kept = "copy"
 
 
 def needs_module(name: Name) -> bool:
-    """Return whether a name is that of a release which was made of a module of one's own."""
+    """Return whether a name is that of a release made from a user-defined module."""
     named = ModelName.of(name, bare="release")
     return named.scheme == "release" and Path(named.place).is_dir() and load_record(named.place).encoder.needs_module
 
 
 def open_releases(names: Sequence[Named], over: Name | None) -> dict[Named, Release]:
-    """Open several models of images, of which those that need a module of one's own are given the same one.
+    """Open several image models; those that need a user-defined module get the same one.
 
     Raises:
-        ConfigError: None of them needs it; and see `open_release`.
+        ConfigError: None of them needs ``over``; see also `open_release`.
     """
     needy = [name for name in names if needs_module(name)]
     if over is not None and not needy:
@@ -94,10 +94,10 @@ def open_releases(names: Sequence[Named], over: Name | None) -> dict[Named, Rele
 
 
 def image_spec(release: Release, name: object) -> EncoderSpec:
-    """Return how a release takes images.
+    """Return the input contract of a release for images.
 
     Raises:
-        ReleaseError: It takes something else.
+        ReleaseError: The release takes other inputs.
     """
     spec = release.record.encoder
     if not isinstance(spec, EncoderSpec):
@@ -110,7 +110,7 @@ def image_spec(release: Release, name: object) -> EncoderSpec:
 
 
 def known_of(name: Name) -> ReleaseFacts:
-    """Return what is known of the release that people name, without asking for a module of one's own.
+    """Return the facts about a named release, without requiring its user-defined module.
 
     Raises:
         ConfigError: See `open_release`.
@@ -142,7 +142,7 @@ def _of_file(file: Path, function: str) -> Release:
     """Run a Python file that the user named, and its function.
 
     Raises:
-        ConfigError: There is no such file or function, one of them raises, or it returns no release.
+        ConfigError: The file or function does not exist, raises, or does not return a release.
     """
     if not file.is_file():
         raise ConfigError(
@@ -164,7 +164,7 @@ def _of_file(file: Path, function: str) -> Release:
             made = factory()
         except LimpetError:
             raise
-        except (Exception, SystemExit) as error:  # whatever the user's own code does
+        except (Exception, SystemExit) as error:  # user code may raise anything
             raise _raised(file, error) from error
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     origin = {"kind": "file", "place": f"{file}:{function}", "file_digest": digest}
@@ -177,10 +177,10 @@ def _run(file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"'{file}' cannot be read as Python.", expected="a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses and sources are looked up
-    try:  # by its text: what was compiled before counts as of it for a second after an edit
+    sys.modules[name] = module  # dataclasses and `inspect` look modules up here
+    try:  # from its text: cached bytecode may be stale within a second after an edit
         exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # whatever the user's own code does
+    except (Exception, SystemExit) as error:  # user code may raise anything
         sys.modules.pop(name, None)
         raise _raised(file, error) from error
     return module
@@ -212,10 +212,10 @@ def _importing_beside(file: Path) -> Iterator[None]:
 
 
 def _named(made: object, who: str, origin: Mapping[str, Any]) -> Release:
-    """Return a release of a module with where it came from.
+    """Return a release of a module with its origin.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The value is not a release of a module.
     """
     if not isinstance(made, Release) or not isinstance(made.encoder.spec, ModuleSpec):
         raise ConfigError(

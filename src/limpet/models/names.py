@@ -1,4 +1,4 @@
-"""How models are named: SCHEME:PLACE; read without torch, and without opening anything."""
+"""Model names of the form SCHEME:PLACE; parsed without torch and without opening anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMES = {
     "adapter": "an adapter that `limpet adapt` fitted",
     "vectors": "stored vectors: a file, a folder or a URL, which stand alone, too",
 }
-"""Kinds of models by what their names begin with. FILE.py:FUNCTION, which returns a release, has no scheme."""
+"""Kinds of models by the scheme of their names. FILE.py:FUNCTION, which returns a release, has no scheme."""
 
 _FORMS = {
     "release": "release:FOLDER",
@@ -35,10 +35,10 @@ CODE = "code"
 """The scheme of FILE.py:FUNCTION."""
 
 OF_TEXTS = ("st", "package", "openai")
-"""Schemes of frozen models of texts."""
+"""Schemes of frozen text models."""
 
 OF_IMAGES = ("release", "hf", "timm", "package", CODE)
-"""Schemes of models of images."""
+"""Schemes of image models."""
 
 _IN_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _PREFIXED = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z_-]+):(?P<place>(?!//).*)")
@@ -49,11 +49,11 @@ class ModelName:
 
     Args:
         given: SCHEME:PLACE, FILE.py:FUNCTION, or a path or URL alone.
-        bare: The scheme of a path or URL alone.
-        sources: How URLs of vectors may begin that have no ``//``: `limpet.engines.sources.SOURCES`.
+        bare: Scheme to assume for a path or URL alone.
+        sources: Schemes of vector URLs without ``//``: `limpet.engines.sources.SOURCES`.
 
     Raises:
-        ConfigError: The scheme is unknown; a path alone that holds a colon must exist.
+        ConfigError: The scheme is unknown. A path alone that contains a colon must exist.
 
     >>> ModelName("st:models/minilm").place, ModelName("model.py:make").scheme, ModelName("old.npz").scheme
     ('models/minilm', 'code', 'vectors')
@@ -62,7 +62,7 @@ class ModelName:
     scheme: str
     """A key of `SCHEMES`, ``"code"``, or the name of an installed service of text models."""
     place: str
-    """What stands after the colon; all of FILE.py:FUNCTION. The URL of vectors may hold a password."""
+    """Text after the colon, or all of FILE.py:FUNCTION. The URL of vectors may contain a password."""
 
     def __init__(self, given: str | Path, bare: str = "vectors", sources: Container[str] = ()) -> None:
         text = str(given)
@@ -88,7 +88,7 @@ class ModelName:
 
     @classmethod
     def of(cls, given: str | Path | ModelName, bare: str = "vectors") -> ModelName:
-        """Return a name as it is, or read it."""
+        """Parse a name; return a `ModelName` unchanged."""
         return given if isinstance(given, ModelName) else cls(given, bare)
 
     def __eq__(self, other: object) -> bool:
@@ -114,7 +114,7 @@ class ModelName:
 
     @property
     def short(self) -> str:
-        """What people call the model: the last part of its place.
+        """Short display name of the model: the last part of its place.
 
         >>> ModelName("release:runs/new").short, ModelName("openai:BAAI/bge-m3:fp16@http://host/v1").short
         ('new', 'bge-m3-fp16')
@@ -145,7 +145,7 @@ class ModelName:
 
 
 def forms(schemes: Iterable[str] = SCHEMES) -> str:
-    """Return how models of these schemes are named, in words.
+    """Describe the name formats of these schemes.
 
     >>> forms(("st", "package"))
     'st:FOLDER_OR_NAME or package:NAME'

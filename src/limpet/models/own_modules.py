@@ -1,8 +1,8 @@
-"""Modules that limpet did not write, as encoders of images: what they take, which of their outputs counts, and proof.
+"""User-defined modules as image encoders: input contract, choice of output, and verification by a probe.
 
-The identity of such an encoder is that of its weights, of what is done to images before it, of the output that is
-taken, and of the code of its classes where no installed package brings them. What else a module computes is proven by
-a probe: a few values of what it makes of fixed images, which are computed again whenever it is loaded.
+The fingerprint of such an encoder covers its weights, the image preprocessing, the chosen output, and the code of its
+classes unless an installed package provides them. A probe verifies everything else that a module computes: a few values
+of its output for fixed images, recomputed at every loading.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from limpet.models.specs import EncoderSpec, encoder_spec
 from limpet.support.source_code import callable_code, own_code
 
 BODY = "backbone.body."
-"""What the names of a module's weights begin with, among those of its encoder."""
+"""Prefix of a module's weights among those of its encoder."""
 
 _PROBED = 16
 _TOLERANCE = 1e-2
@@ -38,26 +38,26 @@ ARCHITECTURES: dict[str, Callable[[ModuleOrigin], nn.Module]] = {
     "timm": timm_models.rebuild,
     "entry point": installed_encoders.rebuild,
 }
-"""What builds a module anew from its record, by where it came from; others have to be given again."""
+"""Functions that rebuild a module from its record, by its origin; other modules have to be passed again."""
 
 
 class ModuleSpec(EncoderSpec):
-    """Everything but weights that defines an encoder around a module of one's own; see `EncoderSpec`."""
+    """Specification of an encoder around a user-defined module, without weights; see `EncoderSpec`."""
 
     module: ModuleOrigin
 
     def build(
         self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
     ) -> Encoder:
-        """Build the network without its weights, where its record is enough to do so; see `Encoder`."""
+        """Build the network without its weights, if its record is sufficient; see `Encoder`."""
         refuse(weights is not None, f"Weights '{weights}' for the module {self.backbone}.", "none: it has its own")
         return self._around(self._architecture(), freeze_backbone, freeze_batch_norm)
 
     def rebuilt(self, module: nn.Module | None = None, preprocess: Preprocess | None = None) -> Encoder:
-        """Build the network of a release: of the module given, or of one that its record describes.
+        """Build the network of a release around the given module, or around the one that its record describes.
 
         Raises:
-            ConfigError: The module was needed and not given, or its code or its preprocessing is another.
+            ConfigError: The module is required and missing, or its code or its preprocessing differs.
         """
         if module is None:
             return self._around(self._architecture(), preprocess=preprocess)
@@ -92,7 +92,7 @@ class ModuleSpec(EncoderSpec):
         freeze_batch_norm: bool = False,
         preprocess: Preprocess | None = None,
     ) -> Encoder:
-        if isinstance(body, Encoder):  # of an entry point, which brings its preprocessing
+        if isinstance(body, Encoder):  # from an entry point, with its own preprocessing
             body, preprocess = parts_of(body)
         refuse(
             (None if preprocess is None else callable_code(preprocess)) != self.module.preprocess,
@@ -105,26 +105,26 @@ class ModuleSpec(EncoderSpec):
         return Encoder(self, None, freeze_backbone, freeze_batch_norm, backbone=backbone)
 
     def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
-        """Return the spec of a network that starts from this module; its weights will be its own."""
+        """Return the spec of a network that starts from this module and has weights of its own."""
         spec = super().going_on(dim=dim, projection=projection, zeta=zeta)
         copied = self.module.model_copy(update={"weights": "copy", "weights_at": None})
         return spec.model_copy(update={"module": copied})
 
     def contract(self) -> dict[str, JsonValue]:
-        """Return the plain values that decide embeddings beside the weights: none that only say where it came from."""
+        """Return the plain values, without those of the origin, that determine embeddings beside the weights."""
         deciding = {"output", "preprocess", "code", "config"}
         values = self.model_dump(mode="json", exclude={"backbone"})
         return {**values, "module": self.module.model_dump(mode="json", include=deciding)}
 
     def probe(self, encoder: nn.Module) -> tuple[float, ...]:
-        """Return the first values of what the encoder makes of two fixed images, and their lengths."""
+        """Return the first values and the lengths of the embeddings of two fixed images."""
         with torch.no_grad():
             vectors = encoder(probe_images(self.input_shape, 2)).float()
         found = torch.cat([vectors[:, :_PROBED].flatten(), torch.linalg.vector_norm(vectors, dim=1)])
         return tuple(float(f"{value:.7g}") for value in found.tolist())
 
     def left_out(self, name: str) -> bool:
-        """Return whether a weight stays where the module's own are."""
+        """Return whether a weight stays where the module's own weights are stored."""
         return self.module.weights == "keep" and name.startswith(BODY)
 
     def defined_by(self) -> list[object]:
@@ -148,11 +148,11 @@ class ModuleSpec(EncoderSpec):
 
 
 class OwnBackbone(Backbone):
-    """A module of one's own from images to features (B, ``width``).
+    """A user-defined module from images to features (B, ``width``).
 
     Args:
-        output: What is taken of what it returns; see `selected`.
-        preprocess: Prepares pixels for it, after mean and deviation (which are 0 and 1 then); None leaves them.
+        output: Choice of output; see `selected`.
+        preprocess: Function that prepares pixels, with mean 0 and deviation 1; None for none.
     """
 
     def __init__(self, body: nn.Module, width: int, output: str, preprocess: Preprocess | None = None) -> None:
@@ -178,10 +178,10 @@ class OwnBackbone(Backbone):
 
 
 def returned(body: nn.Module, images: Tensor, preprocess: Preprocess | None) -> Any:
-    """Return what a module makes of images (B, channels, height, width).
+    """Return the output of a module for images (B, channels, height, width).
 
     Raises:
-        DataError: It, or its preprocessing, raises.
+        DataError: The module, or its preprocessing, raises.
     """
     what = "preprocessing" if preprocess is not None else "module"
     prepared = images
@@ -191,7 +191,7 @@ def returned(body: nn.Module, images: Tensor, preprocess: Preprocess | None) -> 
         return body(prepared)
     except LimpetError:
         raise
-    except Exception as error:  # whatever a module of others does
+    except Exception as error:  # a foreign module may raise anything
         given = prepared if what == "module" else images
         shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         raise DataError(
@@ -203,7 +203,7 @@ def returned(body: nn.Module, images: Tensor, preprocess: Preprocess | None) -> 
 
 
 def selected(result: Any, output: str) -> Tensor:
-    """Return one vector per image (B, D) of what a module returned.
+    """Return one vector per image (B, D) from the output of a module.
 
     Args:
         result: A tensor, a tuple, a mapping, or an object with attributes.
@@ -212,7 +212,7 @@ def selected(result: Any, output: str) -> Tensor:
             a tuple; or the name of a key or an attribute, such as pooler_output or image_embeds.
 
     Raises:
-        DataError: There is no such output, or it is no tensor of one vector per image.
+        DataError: The output does not exist, or is not a tensor of one vector per image.
 
     >>> selected({"pooled": torch.ones(2, 3, 1, 1)}, "pooled").shape
     torch.Size([2, 3])
@@ -295,19 +295,19 @@ def module_encoder(
 ) -> Encoder:
     """Return a snapshot of a module as an encoder: on the CPU, in float32 and in evaluation mode.
 
-    The module itself is left as it is; what becomes of it later does not change the encoder.
+    The module itself is not changed, and later changes to it do not affect the encoder.
 
     Args:
-        module: From images to one vector each.
-        image_input: What it takes.
-        preprocess: Prepares pixels in [0, 1] for it, where mean and deviation are not enough.
-        output: What is taken of what it returns; see `selected` and `default_output`.
-        dim: Dimension that is expected; whatever it has when left out.
+        module: Module from images to one vector each.
+        image_input: Input contract of the module.
+        preprocess: Function that prepares pixels in [0, 1], if mean and deviation are not enough.
+        output: Choice of output; see `selected` and `default_output`.
+        dim: Expected dimension; that of the module when left out.
         origin: Further values of `ModuleOrigin`.
 
     Raises:
-        ConfigError: It is no module, cannot be copied, or a setting is out of range.
-        DataError: It fails, or what it returns is not one finite vector per image that depends on this image alone.
+        ConfigError: The value is not a module, cannot be copied, or a setting is out of range.
+        DataError: The module raises, or its output is not one finite vector per image that depends on this image alone.
     """
     _refuse_no_module(module)
     refuse(
@@ -316,7 +316,7 @@ def module_encoder(
         "one of the two: a function of pixels in [0, 1] does all that is done to them",
     )
     settings = {**vars(image_input), "projection": "none"}
-    plain = encoder_spec(**settings)  # refuses what is out of range, in words
+    plain = encoder_spec(**settings)  # refuses settings that are out of range
     body = _snapshot(module)
     preprocess = copy.deepcopy(preprocess)
     prepare = Encoder(plain, backbone=Backbone(nn.Flatten(), plain.dim))
@@ -343,14 +343,14 @@ def module_encoder(
 
 
 def parts_of(module: nn.Module) -> tuple[nn.Module, Preprocess | None]:
-    """Return the module within an encoder around one, with its preprocessing; another module is its own."""
+    """Return the module inside an encoder, with its preprocessing; any other module is returned as it is."""
     if isinstance(module, Encoder) and isinstance(module.backbone, OwnBackbone):
         return module.backbone.body, module.backbone.preprocess
     return module, None
 
 
 def probe_images(shape: tuple[int, int, int], count: int) -> Tensor:
-    """Return fixed images (count, *shape), uint8: waves of other lengths, directions, brightness and contrast each."""
+    """Return fixed images (count, *shape), uint8: waves that differ in length, direction, brightness and contrast."""
     channels, *size = shape
     down, right = np.mgrid[0 : size[0], 0 : size[1]] * (2 * math.pi / max(size))
     waves = [
@@ -367,7 +367,7 @@ def probe_images(shape: tuple[int, int, int], count: int) -> Tensor:
 
 
 def same_probe(found: Sequence[float], recorded: Sequence[float]) -> bool:
-    """Return whether two probes are of one network, computed on machines that round otherwise."""
+    """Return whether two probes are from the same network, up to rounding differences between machines."""
     if len(found) != len(recorded) or not np.isfinite(found).all():
         return False
     length = np.linalg.norm(recorded)
@@ -388,7 +388,7 @@ def _refuse_no_module(module: object) -> None:
 def _snapshot(module: nn.Module) -> nn.Module:
     try:
         body = copy.deepcopy(module).cpu().float().eval()
-    except Exception as error:  # whatever a module of others holds
+    except Exception as error:  # a foreign module may hold anything
         raise ConfigError(
             f"The {type(module).__qualname__} cannot be copied: {type(error).__name__}, {reason(error)}.",
             expected="a module that copy.deepcopy copies, so that the release stays what it is",
@@ -400,7 +400,7 @@ def _snapshot(module: nn.Module) -> nn.Module:
 
 
 def _refuse_unfit(features: Tensor, dim: int | None, again: Callable[[int], Tensor]) -> None:
-    """Refuse what is not one finite vector per image, of one dimension, that depends on this image alone."""
+    """Refuse an output that is not one finite vector per image, of one dimension, that depends on this image alone."""
     if features.shape[0] != 2:
         raise DataError(f"The module returned {tuple(features.shape)} for 2 images.", expected="one vector per image")
     width = features.shape[1]

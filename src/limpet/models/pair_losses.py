@@ -1,4 +1,4 @@
-"""What is learned from pairs and triplets of texts: the losses of sentence-transformers, called on embeddings."""
+"""Losses on pairs and triplets of texts: those of sentence-transformers, applied to embeddings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from limpet.support.ranges import Positive, checked
 
 
 class PairLoss(NoClassifier):
-    """Stands where a classifier would. A batch holds the texts of each pair, or triplet, side by side.
+    """A loss in place of a classifier. A batch holds the texts of each pair, or triplet, side by side.
 
     Args:
-        width: Texts of each: 2 or 3.
+        width: Number of texts per pair or triplet: 2 or 3.
     """
 
     normalised = True
@@ -34,26 +34,26 @@ class PairLoss(NoClassifier):
         """Return the loss of a batch, a scalar.
 
         Args:
-            view: Of the texts (P · K).
-            labels: Which of them are alike (P · K,); what is like an anchor is no negative of it.
+            view: View of the texts (P · K).
+            labels: Labels (P · K,), equal for texts that are alike; such a text is not a negative of the anchor.
         """
         return self.of(view, view.points.view(-1, self.width, view.points.shape[1]), labels.view(-1, self.width))
 
     @abstractmethod
     def of(self, view: View, points: Tensor, alike: Tensor) -> Tensor:
-        """Return the loss of points (P, K, D) of which `alike` (P, K) says which belong together."""
+        """Return the loss of points (P, K, D); `alike` (P, K) labels the texts that belong together."""
 
 
 @checked
 class RankingLoss(PairLoss):
-    """Every anchor has to find its positive among all positives and negatives of the batch.
+    """Loss for finding the positive of every anchor among all positives and negatives of the batch.
 
-    It is MultipleNegativesRankingLoss of sentence-transformers (Henderson et al., arXiv:1705.00652, section 4.4), with
-    the similarity of the space, the cosine on the hypersphere. Departure: what is like the anchor but not its own
-    positive is left out, instead of being left out of the batch.
+    MultipleNegativesRankingLoss of sentence-transformers (Henderson et al., arXiv:1705.00652, section 4.4), with the
+    similarity of the space, the cosine on the hypersphere. Departure: texts like the anchor other than its own positive
+    are left out of its candidates, not of the batch.
 
     Args:
-        width: Texts of each pair or triplet: 2 or 3.
+        width: Number of texts per pair or triplet: 2 or 3.
     """
 
     def __init__(self, width: int, scale: Positive = 20.0) -> None:
@@ -82,13 +82,13 @@ class RankingLoss(PairLoss):
 
 @checked
 class TripletLoss(PairLoss):
-    """Every anchor has to be nearer to its positive than to its own negative, by a margin.
+    """Loss for bringing every anchor nearer to its positive than to its own negative, by a margin.
 
-    It is TripletLoss of sentence-transformers, with the distance of the space. Departure: a margin for unit vectors,
-    whose distances are at most 2, in place of 5.
+    TripletLoss of sentence-transformers, with the distance of the space. Departure: the margin suits unit vectors,
+    whose distances are at most 2, instead of 5.
 
     Args:
-        width: Texts of each: 3.
+        width: Number of texts per triplet: 3.
     """
 
     def __init__(self, width: int, margin: Positive = 0.3) -> None:
@@ -105,7 +105,7 @@ class TripletLoss(PairLoss):
     def of(self, view: View, points: Tensor, alike: Tensor) -> Tensor:
         """Return the mean of max(0, d(anchor, positive) − d(anchor, negative) + margin), a scalar.
 
-        Triplets whose negative is like their anchor by another one of the batch are left out; 0 where all are.
+        Triplets whose negative is a positive of the anchor elsewhere in the batch are left out; 0 if all are.
         """
         with needing("Training on triplets"):
             triplet_loss = of_library("losses").TripletLoss
@@ -119,7 +119,7 @@ class TripletLoss(PairLoss):
 
 
 PAIR_LOSSES: Mapping[str, type[PairLoss]] = {"ranking": RankingLoss, "triplet": TripletLoss}
-"""The losses of pairs and triplets, by name."""
+"""Losses on pairs and triplets, by name."""
 
 
 def build_pair_loss(name: str, width: int, options: Mapping[str, object]) -> PairLoss:
@@ -127,11 +127,11 @@ def build_pair_loss(name: str, width: int, options: Mapping[str, object]) -> Pai
 
     Args:
         name: A key of `PAIR_LOSSES`.
-        width: Texts of each pair or triplet: 2 or 3.
-        options: Options of that loss.
+        width: Number of texts per pair or triplet: 2 or 3.
+        options: Options of the loss.
 
     Raises:
-        ConfigError: The name or an option is unknown, or the loss wants triplets.
+        ConfigError: The name or an option is unknown, or the loss requires triplets.
     """
     if name not in PAIR_LOSSES:
         raise unknown_name("loss", name, PAIR_LOSSES)

@@ -1,4 +1,4 @@
-"""Networks of the transformers library, fresh or with published weights from a local folder."""
+"""Networks of the transformers library, with random weights or published weights from a local folder."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PUBLISHED: Mapping[str, str] = {
     "vit_s": "facebook/dino-vits16",
     "vit_b": "google/vit-base-patch16-224-in21k",
 }
-"""A published model for each backbone that can start from one, by its name on the hub of the transformers library."""
+"""Published model, by its name on the hub, for each backbone that can start from one."""
 
 
 def transformers_library() -> Any:
-    """Import transformers, or say how to install it."""
+    """Import transformers, or raise an error with the command that installs it."""
     with needing("This backbone", "choose convnet, iresnet18 or iresnet50"):
         import transformers
     return transformers
 
 
 def as_float32() -> dict[str, torch.dtype]:
-    """Return the option of the transformers library that makes weights float32, which has another name before 4.56."""
+    """Return the option of transformers that loads weights as float32; its name differs before version 4.56."""
     import transformers
 
     major, minor, *_ = transformers.__version__.split(".")
@@ -61,12 +61,12 @@ def quietly() -> Iterator[None]:
 
 
 def local_model(build: Any, config: Any, weights: Path | None, *, published: str = "") -> nn.Module:
-    """Build a transformers model, fresh or from a local folder of safetensors; never over the network.
+    """Build a transformers model with random weights or from a local folder of safetensors, never over the network.
 
-    Weights become float32; those that the model has no place for (a classifier) are left out, none may be missing.
+    Weights become float32; surplus weights (a classifier) are ignored, and none may be missing.
 
     Raises:
-        ConfigError: There is no such folder, or it holds weights of another architecture, or damaged ones.
+        ConfigError: The folder does not exist, or its weights are damaged or of another architecture.
     """
     model: nn.Module
     if weights is None:
@@ -80,7 +80,7 @@ def with_weights(build: Any, config: Any, weights: Path, *, published: str = "")
     """Read a transformers model from a local folder of safetensors; see `local_model`.
 
     Raises:
-        ConfigError: The folder holds no weights, damaged ones, or not those of all its parts.
+        ConfigError: The folder holds no weights, or its weights are damaged or incomplete.
     """
     kind: Any = build.func if isinstance(build, partial) else build
     keywords = build.keywords if isinstance(build, partial) else {}
@@ -107,7 +107,7 @@ def with_weights(build: Any, config: Any, weights: Path, *, published: str = "")
 
 
 def _refuse_other_architecture(config: Any, weights: Path, published: str) -> None:
-    """Refuse a folder that holds no weights, or those of a network with other layers."""
+    """Refuse a folder without weights, or with weights of another architecture."""
     held = [(weights / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")]
     path = weights / "config.json"
     if not (path.is_file() and any(held)):
@@ -149,7 +149,7 @@ _OF_ARCHITECTURE = frozenset(
         "patch_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     }
 )  # fmt: skip
-"""What a configuration says of the sizes of layers."""
+"""Configuration keys that define layer sizes."""
 
 
 def _to_fetch(place: str, published: str) -> str:

@@ -175,7 +175,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def fingerprint_of(encoder: EmbeddingNetwork, space: Space) -> str:
-    """Return the identity of an encoder: weights (without a classifier), architecture, input contract and space."""
+    """Return the fingerprint of an encoder: weights (no classifier), architecture, input contract and space."""
     contract = {"encoder": encoder.spec.contract(), "space": space.record()}
     weights = weights_digest(encoder.state_dict())
     digest = hashlib.sha256(f"{json.dumps(contract, sort_keys=True)};{weights}".encode()).hexdigest()
@@ -191,14 +191,14 @@ def make_release(
     trained_on: TrainedOn | None = None,
     **record: Any,
 ) -> Release:
-    """Give a trained encoder its identity.
+    """Create a release from a trained encoder.
 
     Args:
         encoder: The trained network.
-        space: What its embeddings are points of.
-        classifier: Its classifier, to be kept for methods that need the old one.
+        space: Space of its embeddings.
+        classifier: Its classifier, kept for methods that need the old classifier.
         classes: Names of the classifier's rows.
-        trained_on: The items that it was trained on.
+        trained_on: Items that it was trained on.
         **record: Further values of `ReleaseRecord`, such as the classifier's name (``head``).
     """
     versions = {"limpet": __version__, "torch": torch.__version__, "python": platform.python_version()}
@@ -236,7 +236,7 @@ def release_of(encoder: EmbeddingNetwork, space: Space | None = None) -> Release
 
 
 def searching(release: Release, old: Release) -> Release:
-    """Return the release with another predecessor on record, whose gallery its queries search."""
+    """Return the release with another predecessor on record, the one whose gallery its queries search."""
     record = release.record.model_copy(update={"compatible_with": old.fingerprint})
     record = record.model_copy(update={"digest": _record_digest(record, release.classes)})
     return replace(release, record=record)
@@ -248,7 +248,7 @@ def _record_digest(record: ReleaseRecord, classes: tuple[str, ...]) -> str:
 
 
 def save_release(release: Release, folder: str | Path, *, card: str | None = None) -> Path:
-    """Write a release to a folder. All files are durable beside their places before the first one takes its place.
+    """Write a release to a folder. All files are synced under temporary names before the first one is renamed.
 
     Args:
         release: Release to save.
@@ -298,7 +298,7 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
 
 
 def _refuse_another(folder: Path, release: Release) -> None:
-    """Releases are never replaced by others: a gallery may still depend on the one that is there."""
+    """Refuse to replace another release, because a gallery may still depend on it."""
     if not (folder / "config.json").exists():
         return
     found = _read_record(folder).fingerprint
@@ -312,12 +312,12 @@ def _refuse_another(folder: Path, release: Release) -> None:
 
 
 def _held(encoder: EmbeddingNetwork) -> dict[str, Tensor]:
-    """Return the weights that a release holds: all but those that stay elsewhere."""
+    """Return the weights that a release holds: all except those that are stored elsewhere."""
     return {name: values for name, values in encoder.state_dict().items() if not encoder.spec.left_out(name)}
 
 
 def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors as the file format takes them: on the CPU, row by row, and none within the memory of another."""
+    """Return tensors as the file format requires: on the CPU, contiguous, and without shared memory."""
     taken: set[int] = set()
     found = {}
     for name, values in state.items():
@@ -331,17 +331,17 @@ def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_release(
     folder: str | Path, *, module: nn.Module | Release | None = None, preprocess: Preprocess | None = None
 ) -> Release:
-    """Load a release and prove that it is what its fingerprint says.
+    """Load a release and verify its fingerprint.
 
     Args:
-        folder: Where it is.
-        module: The module that it was made of, or a release of it, where it was made of one of your own: a release
-            holds weights, never code. It is left as it is.
-        preprocess: The function that prepares pixels for that module, if there is one.
+        folder: Folder of the release.
+        module: The user-defined module that the release was made from, or a release of it, since a release holds no
+            code. It is not changed.
+        preprocess: Function that prepares pixels for that module; None for none.
 
     Raises:
-        ReleaseError: The folder is no release, is incomplete, or a file was altered since it was saved.
-        ConfigError: It needs the module of yours that it was made of, or was given another one.
+        ReleaseError: The folder is not a release, is incomplete, or a file was altered since it was saved.
+        ConfigError: The release needs the module that it was made from, or ``module`` is another one.
     """
     folder = Path(folder)
     record = load_record(folder)
@@ -402,7 +402,7 @@ def _read_trained_on(folder: Path, record: ReleaseRecord) -> TrainedOn | None:
 
 
 def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:
-    """Refuse a record that describes other networks than the weights are of, before memory is taken for them."""
+    """Refuse a record whose networks do not match the weights, before allocating memory for them."""
     with torch.device("meta"):  # shapes without numbers
         wanted = {name: list(values.shape) for name, values in _held(rebuild_network(record.encoder)).items()}
     with safe_open(folder / _ENCODER, framework="pt") as content:
@@ -416,10 +416,10 @@ def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]
 
 
 def load_record(folder: str | Path) -> ReleaseRecord:
-    """Read what is known of a release, without its network, and prove that it is what was saved.
+    """Read and verify the record of a release, without its network.
 
     Raises:
-        ReleaseError: The folder is no release, or its record was altered.
+        ReleaseError: The folder is not a release, or its record was altered.
     """
     record = _read_record(Path(folder))
     if _record_digest(record, _read_classes(Path(folder), record)) != record.digest:

@@ -1,4 +1,4 @@
-"""What a release says of itself."""
+"""The record of a release."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FORMAT_VERSION = 1
 
 
 class FrozenModel(TypedDict, total=False):
-    """How a frozen model of text, over which a head was trained, is opened again.
+    """Settings to reopen the frozen text model that a head was trained over.
 
     Args:
-        model: What people call it: a folder, or a name.
-        query_prefix: What stands before every query.
-        document_prefix: What stands before every document.
-        max_length: Tokens that are read of a text.
-        truncate_dim: How many components of its vectors are kept.
-        on_long: What becomes of texts that are longer than it reads, where that decides vectors: "chunk-mean".
+        model: Folder or name of the model.
+        query_prefix: Text before every query.
+        document_prefix: Text before every document.
+        max_length: Maximum number of tokens per text.
+        truncate_dim: Number of dimensions that vectors are truncated to.
+        on_long: Treatment of texts with too many tokens, if it affects vectors: "chunk-mean".
     """
 
     model: str
@@ -36,35 +36,33 @@ class ReleaseRecord(BaseModel):
     """The contents of ``config.json``.
 
     Args:
-        format_version: Version of the folder's layout.
-        fingerprint: Identity of the encoder; rows of a gallery carry it.
-        space: What its embeddings are points of.
+        format_version: Version of the folder layout.
+        fingerprint: Fingerprint of the encoder, which gallery rows store.
+        space: Space of its embeddings.
         compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
-        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, so
-            that a query is compared by its first values only; None where both have one dimension.
-        method: Name of the compatibility method, and its options.
-        method_options: See ``method``.
-        head: Name of the classifier, and its options; None where it was not kept.
-        head_options: See ``head``.
+        padded_from: Dimension of that release if it is smaller: its embeddings are padded with zeros, so that only the
+            first values of a query count; None if both dimensions are equal.
+        method: Name of the compatibility method.
+        method_options: Options of the method.
+        head: Name of the classifier; None if it was not kept.
+        head_options: Options of the classifier.
         head_digest: sha256 of the classifier's weights.
         recipe: Settings of the training run.
         old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
         initial_weights: Name and digest of the published weights that the backbone started from; None for none.
         frozen_backbone: Whether only the projection was trained.
-        lift: How features were lifted onto the space, where it has such a setting: the clipping length "zeta".
-        curvature_start: Where the curvature of the space started that was learned with the model and is settled now;
-            None where it was not learned.
-        frozen_model: How a frozen model of text, over which this is a head, is opened again: what people call it, the
-            prefixes, and the settings that decide its vectors; None for others. That it is the same model is proven
-            by its fingerprint.
-        lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
+        lift: Setting of the lift of features to the space, if it has one: the clipping length "zeta".
+        curvature_start: Initial curvature of the space, if it was learned with the model; else None.
+        frozen_model: Settings to reopen the frozen text model below a head: its name, prefixes, and settings that
+            determine vectors; else None. Its fingerprint verifies that it is the same model.
+        lifted_from: Fingerprint of the release with the same weights that was lifted to this space; see
             `limpet.models.lifting`.
-        probe: Some values of what the encoder makes of fixed images, by which a module of one's own is known again;
-            None for networks that limpet builds.
+        probe: Output values of the encoder for fixed images, which identify a user-defined module; None for networks
+            that limpet builds.
         data: Name and digest of the training set.
         seed: Seed of the run.
-        code: Digest of the code that trained it; None where limpet did not train it.
-        trained_on: sha256 of the record of the items that it was trained on; None where that is not known.
+        code: Digest of the training code; None if limpet did not train it.
+        trained_on: sha256 of the record of training items; None if unknown.
         versions: Versions of limpet, torch and Python.
         digest: sha256 of all values above and of the class names.
     """
@@ -100,7 +98,7 @@ class ReleaseRecord(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what most releases do not have, so that they keep their digest."""
+        """Omit fields that most releases do not have, so that their digests stay the same."""
         values: dict[str, Any] = to_values(self)
         optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from", "trained_on")
         unused = {name for name in optional if getattr(self, name) is None}

@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a generator of this seed inside the block; leave the global state outside untouched."""
+    """Seed torch's global generator inside the block, and restore its state afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

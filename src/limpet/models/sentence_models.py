@@ -25,7 +25,7 @@ _FAILURES = (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeEr
 
 
 class SentenceModel:
-    """A network with its pooling, as ``modules.json`` of its folder lists them, in float32.
+    """A network with its pooling, as listed in ``modules.json`` of its folder, in float32.
 
     Args:
         max_length: Maximum number of tokens per text, with special tokens; longer texts are truncated. The model's own
@@ -65,7 +65,7 @@ class SentenceModel:
 
     @property
     def opened(self) -> Any:
-        """The model as the library opened it."""
+        """The model object of the library."""
         return self._model
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
@@ -77,7 +77,7 @@ class SentenceModel:
 
 
 def of_library(part: Literal["models", "losses"]) -> Any:
-    """Return what the sentence-transformers library has of modules of models, or of losses, in any of its versions."""
+    """Return the module of the sentence-transformers library with model parts or losses, in any version."""
     try:
         return import_module(f"sentence_transformers.sentence_transformer.{'modules' if part == 'models' else part}")
     except ModuleNotFoundError:  # before version 6
@@ -85,7 +85,7 @@ def of_library(part: Literal["models", "losses"]) -> Any:
 
 
 def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -> Any:
-    """Open a model; what its weights lack is drawn, the same for every opening with one seed."""
+    """Open a model; missing weights are drawn, reproducibly for each seed."""
     with needing(f"The model '{folder}'"):
         from sentence_transformers import SentenceTransformer
     try:
@@ -107,10 +107,10 @@ def opened_by_library(folder: Path, device: torch.device | str, seed: int = 0) -
 
 
 def _refuse_random(model: Any, folder: Path, files: Sequence[Path]) -> None:
-    """Refuse weights that leave a part of the network random: one that counts, as two draws of it give two vectors.
+    """Refuse weights that leave a relevant part of the network random, so that two draws give different vectors.
 
-    Many published models lack parts that their vectors do not depend on, so the second draw is only made where the
-    files do not have an array of the right shape for every parameter.
+    Many published models lack parts that do not affect their vectors. The second draw is therefore made only if the
+    files lack an array of the right shape for some parameter.
     """
     needed = Counter(tuple(parameter.shape) for parameter in model.parameters())
     stored: Counter[tuple[int, ...]] = Counter()
@@ -134,7 +134,7 @@ def _probe(model: Any) -> NDArray[np.float32]:
 
 
 def _longest(folder: Path, model: Any) -> float:
-    """Return for how many tokens the network has positions; the opened tokenizer only knows the length set before."""
+    """Return the number of positions of the network; the opened tokenizer only knows the configured length."""
     published = folder / "tokenizer_config.json"
     longest = read_json(published).get("model_max_length", np.inf) if published.exists() else np.inf
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
@@ -142,7 +142,7 @@ def _longest(folder: Path, model: Any) -> float:
 
 
 def _set_length(model: Any, tokens: int, longest: float) -> None:
-    """Set how many tokens count: at least one beside the special ones, and at most the longest possible."""
+    """Set the maximum number of tokens: at least one in addition to the special ones, at most `longest`."""
     if not np.isfinite(model.max_seq_length or np.inf):
         raise ConfigError("This model reads texts of any length.", expected="no max_length")
     least = model.tokenizer.num_special_tokens_to_add() + 1
@@ -151,7 +151,7 @@ def _set_length(model: Any, tokens: int, longest: float) -> None:
 
 
 def _prompts(prompts: Mapping[str, str], default: str | None) -> dict[str, str | None]:
-    """Return the model's own prefix per role; None for "both" where the model names no prefix for all texts alike."""
+    """Return the model's own prefix per role; None for "both" if the model has no prefix for all texts."""
     return {
         "query": prompts.get("query") or "",
         "document": next((prompts[name] for name in _DOCUMENT if prompts.get(name)), ""),

@@ -48,7 +48,7 @@ class EmbeddingSpec(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
-    """What is left out at its default, so that models without it keep the fingerprints of all versions."""
+    """Fields that are omitted at their default, so that fingerprints stay the same across versions."""
     LAYERS_RATE: ClassVar[float] = 1.0
     """Default learning rate of layers with pretrained weights, as a multiple of the base rate."""
     LORA_RATE: ClassVar[float] = 1.0
@@ -116,7 +116,7 @@ class EmbeddingSpec(BaseModel, ABC):
         """Describe its input, for the card of a release."""
 
     task: ClassVar[str] = "image-feature-extraction"
-    """What the hub calls such a model."""
+    """Task name of such a model on the hub."""
 
 
 class EncoderSpec(EmbeddingSpec):

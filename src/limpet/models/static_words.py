@@ -1,4 +1,4 @@
-"""Texts as the mean of one vector per token: no network, a look-up and a sum."""
+"""Static word embeddings: the vector of a text is the mean of one vector per token."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from limpet.support.disk import regular
 from limpet.support.extras import needing
 
 LONGEST = 512
-"""Tokens that count in the layout of model2vec, where its ``config.json`` says nothing."""
+"""Default maximum number of tokens in the layout of model2vec."""
 
 
 @dataclass(frozen=True)
 class StaticFiles:
-    """The files of one model, in one of two layouts.
+    """The files of a static model, in one of two layouts.
 
-    That of wordllama: one matrix ``embedding.weight``, all tokens count. That of model2vec: a matrix ``embeddings``
-    with an optional row number (``mapping``) and weight (``weights``) per token, unknown tokens do not count, and
-    ``config.json`` may ask for unit vectors.
+    The layout of wordllama has one matrix ``embedding.weight``, and all tokens count. The layout of model2vec has a
+    matrix ``embeddings`` with an optional row number (``mapping``) and weight (``weights``) per token; unknown tokens
+    do not count, and ``config.json`` may request unit vectors.
 
     Args:
         names: Names of the arrays in the weights.
@@ -40,7 +40,7 @@ class StaticFiles:
 
     @property
     def distilled(self) -> bool:
-        """Whether it is laid out as model2vec does."""
+        """Whether the layout is that of model2vec."""
         return "embeddings" in self.names
 
 
@@ -48,7 +48,7 @@ def static_files(folder: Path) -> StaticFiles | None:
     """Return the files of a static model in a folder, or None if it holds something else.
 
     Raises:
-        ConfigError: There are several such models, or the weights cannot be read.
+        ConfigError: The folder has several such models, or the weights cannot be read.
     """
     flat = (sorted(folder.glob("*.safetensors")), sorted(folder.glob("tokenizer.json")))
     nested = (sorted((folder / "weights").glob("*.safetensors")), sorted((folder / "tokenizers").glob("*.json")))
@@ -76,7 +76,7 @@ class StaticWords:
         truncate_dim: Truncate embeddings to this many dimensions; all when left out.
 
     Raises:
-        ConfigError: The library or a part of the files is missing, or a setting is out of range.
+        ConfigError: The library or a file is missing, or a setting is out of range.
     """
 
     def __init__(self, files: StaticFiles, max_length: int | None, truncate_dim: int | None) -> None:
@@ -109,7 +109,7 @@ class StaticWords:
         self.limit = TokenLimit.of(self._tokenizer, max_length, special=False)
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
-        """Return raw vectors (N, D); a text without any known token is zero."""
+        """Return raw vectors (N, D); the vector of a text without any known token is zero."""
         encodings = self._tokenizer.encode_batch([prefix + text for text in texts], add_special_tokens=False)
         tokens = [np.array(encoding.ids, np.int64) for encoding in encodings]
         if self._left_out is not None:
@@ -150,7 +150,7 @@ def _array_names(path: Path) -> frozenset[str]:
 
 def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]:
     """Return one vector per token (V, D) in float32, row numbers and weights of tokens applied."""
-    with safe_open(regular(files.weights), framework="pt") as file:  # NumPy knows no bfloat16
+    with safe_open(regular(files.weights), framework="pt") as file:  # NumPy does not support bfloat16
         matrix = file.get_tensor("embeddings" if files.distilled else "embedding.weight").float().numpy()
         mapping = file.get_tensor("mapping").numpy() if "mapping" in files.names else None
         factors = file.get_tensor("weights").float().numpy() if "weights" in files.names else None
@@ -165,13 +165,13 @@ def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]
     return np.ascontiguousarray(matrix if factors is None else matrix * factors[:, None])
 
 
-@lru_cache(maxsize=4)  # reading one takes longer than all else about a model
+@lru_cache(maxsize=4)  # reading a tokenizer is the slowest part of opening a model
 def _tokenizer(path: Path, digest: str, max_length: int | None) -> Any:
     with needing("A model of static words"):
         from tokenizers import Tokenizer
     try:
         tokenizer = Tokenizer.from_file(str(regular(path)))
-    except Exception as error:  # the library raises this very class
+    except Exception as error:  # the library raises this class itself
         raise ConfigError(f"Cannot read the tokenizer '{path}': {error}.", expected="a tokenizer in JSON") from error
     tokenizer.no_padding()
     if max_length is None:

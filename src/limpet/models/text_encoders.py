@@ -1,4 +1,4 @@
-"""Frozen models of text, with an identity: whatever decides their vectors is in the fingerprint."""
+"""Frozen text models, whose fingerprint covers everything that determines their vectors."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How a frozen model embeds texts.
+    """Settings by which a frozen model embeds texts.
 
     Args:
         query_prefix: Text before every query; the model's own when left out, "" for none.
-        document_prefix: Text before every document, likewise.
+        document_prefix: Text before every document; the model's own when left out, "" for none.
         max_length: Maximum number of tokens per text; the model's own when left out.
         truncate_dim: Truncate vectors to this many dimensions (Matryoshka models).
-        on_long: What becomes of texts with more tokens than the model reads: "warn" truncates and counts them, "fail"
+        on_long: Treatment of texts with more tokens than the model reads: "warn" truncates and counts them, "fail"
             refuses them, "chunk-mean" embeds the mean of their windows. "warn" when left out.
     """
 
@@ -54,13 +54,13 @@ class TextSettings:
 
 
 class TextNetwork(Protocol):
-    """What turns texts into vectors; one class per kind of model.
+    """Network from texts to vectors; one class per kind of model.
 
     Args:
         dim: Dimension D of the vectors.
-        fingerprint: ``text:<sha256>`` over everything that decides them: digests of the files, precision, pooling,
-            lengths; of a model behind an API ``api:<digits>`` of its address and what its answers are known by.
-        prompts: The model's own prefix per role; None for "both" where it has none for all texts alike.
+        fingerprint: ``text:<sha256>`` over everything that determines them: digests of the files, precision, pooling,
+            lengths; ``api:<digits>`` for a model behind an API, from its address and probe answers.
+        prompts: The model's own prefix per role; None for "both" if it has no prefix for all texts.
     """
 
     dim: int
@@ -73,10 +73,10 @@ class TextNetwork(Protocol):
 
 
 class TextService(Protocol):
-    """What opens models that are no files here, by a name of its own before a colon; one class per kind of service."""
+    """Opener of models behind a service, named by a scheme before a colon; one class per kind of service."""
 
     def short_name(self, place: str) -> str:
-        """Return what a folder for the embeddings of a model may be called."""
+        """Return a name for a folder with the embeddings of a model."""
         ...
 
     def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
@@ -85,7 +85,7 @@ class TextService(Protocol):
         Args:
             place: The text after the colon of the model's name.
             fingerprint: The expected fingerprint.
-            dim: Dimension of its vectors.
+            dim: Dimension of the vectors.
             truncate_dim: Truncate embeddings to this many dimensions.
         """
         ...
@@ -121,7 +121,7 @@ TEXT_SERVICES: Registry[TextService] = Registry(
 
 
 def is_service(model: ModelName) -> bool:
-    """Return whether a name speaks of a model behind an API."""
+    """Return whether a name refers to a model behind an API."""
     return model.scheme in TEXT_SERVICES
 
 
@@ -138,11 +138,12 @@ def refuse_named_in(file: str | Path, model: str) -> None:
 def recorded_model(release: Path, recorded: str) -> ModelName:
     """Return the text model that a release's record names, if it is on this machine.
 
-    A folder that somebody else made must not decide which server receives texts and a key, nor what is downloaded.
+    A folder from an untrusted source must not choose the server that receives texts and a key, nor the files to
+    download.
 
     Raises:
-        ReleaseError: It is behind an API, on the hub and not in its cache, code, or ``within:`` leads out of the
-            folder.
+        ReleaseError: The model is behind an API, on the hub but not in its cache, or code, or ``within:`` leads out of
+            the folder.
 
     >>> recorded_model(Path("runs/tuned"), "within:text_model"), recorded_model(Path("runs/head"), "package:minilm")
     (ModelName('st:runs/tuned/text_model'), ModelName('package:minilm'))
@@ -170,10 +171,10 @@ def recorded_model(release: Path, recorded: str) -> ModelName:
 
 
 def refuse_another(model: ModelName, fingerprint: str, dim: int, truncate_dim: int | None, owner: str | Path) -> None:
-    """Refuse a model behind an API that cannot be the one a folder was made with, before it is asked.
+    """Refuse a model behind an API that cannot be the one a folder was made with, before any request.
 
     Raises:
-        ReleaseError: The address or the dimension is another one.
+        ReleaseError: The address or the dimension differs.
     """
     if is_service(model) and not TEXT_SERVICES[model.scheme].may_be(model.place, fingerprint, dim, truncate_dim):
         raise ReleaseError(
@@ -186,17 +187,17 @@ def refuse_another(model: ModelName, fingerprint: str, dim: int, truncate_dim: i
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """A frozen model of text.
+    """A frozen text model.
 
     Args:
-        name: What the user called it.
-        fingerprint: ``text:<sha256>`` over weights, architecture, tokenizer, pooling, normalisation, precision,
-            maximal length and dimension. Role and prefix are not part of it, they are recorded beside it.
+        name: Name given by the user.
+        fingerprint: ``text:<sha256>`` over weights, architecture, tokenizer, pooling, normalisation, precision, maximum
+            length and dimension. Role and prefix are recorded separately.
         dim: Dimension D of the vectors.
-        prefixes: What is put before a query and before a document, and before texts that are both (None: undecided).
-        network: What turns texts into vectors.
-        limit: How it counts tokens, and how many it reads of a text; None where that is not known.
-        on_long: What becomes of a text that has more.
+        prefixes: Prefixes for queries, for documents, and for texts that are both (None: undecided).
+        network: Network from texts to vectors.
+        limit: Token counter and maximum number of tokens per text; None if unknown.
+        on_long: Treatment of longer texts.
     """
 
     name: str
@@ -212,13 +213,13 @@ class TextEncoder:
         object.__setattr__(self, "long_texts", LongTexts(self.name, limit, known=self.limit is not None))
 
     long_texts: LongTexts = field(init=False, repr=False)
-    """What was seen of texts that it does not read whole, since it was opened."""
+    """Statistics of texts that the model truncates, since it was opened."""
 
     def __repr__(self) -> str:
         return f"TextEncoder('{self.name}', {self.dim} dimensions, {self.fingerprint[:24]})"
 
     def prefix(self, role: Role) -> str:
-        """Return what is put before every text of a role.
+        """Return the prefix for texts of a role.
 
         Raises:
             ConfigError: The texts are both query and document, and the model has different prefixes for the two.
@@ -244,19 +245,19 @@ class TextEncoder:
         batch_size: PositiveInt = BATCH_SIZE,
         progress: Progress[Told] = None,
     ) -> NDArray[np.float32]:
-        """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
+        """Return the vectors (N, D) of texts as the model returns them, without further normalisation.
 
-        With ``on_long="chunk-mean"`` a text that is longer than the model reads gets the mean of the unit vectors of
-        its windows, as a unit vector.
+        With ``on_long="chunk-mean"``, the vector of a text with too many tokens is the mean of the unit vectors of its
+        windows, as a unit vector.
 
         Args:
-            texts: What to embed; longer ones go first, so that a batch holds texts of like length.
-            role: What they are to the model, which decides the prefix.
-            batch_size: Texts at a time.
+            texts: Texts to embed; longer ones go first, so that a batch holds texts of similar length.
+            role: Role of the texts for the model, which determines the prefix.
+            batch_size: Number of texts per batch.
             progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts.
 
         Raises:
-            DataError: A text is longer than the model reads, and that was to be refused; nothing was embedded.
+            DataError: A text has too many tokens and ``on_long`` is "fail"; nothing was embedded.
         """
         prefix, given = self.prefix(role), list(texts)
         long = self.notice(given, role)
@@ -282,10 +283,10 @@ class TextEncoder:
         return vectors
 
     def notice(self, texts: Sequence[str], role: Role) -> NDArray[np.int64]:
-        """Count the texts that the model does not read whole, in `long_texts`, and return their rows.
+        """Count the texts with more tokens than the model reads in `long_texts`, and return their rows.
 
         Raises:
-            DataError: There are some, and they are to be refused.
+            DataError: Such a text exists, and ``on_long`` is "fail".
         """
         told = self.long_texts
         told.read += len(texts)
@@ -343,7 +344,7 @@ def open_text_encoder(
         )
     else:
         network = _network(find_model(named), max_length, truncate_dim, device_named(device))
-    # those given, else the model's own; for "both" only one that is beyond doubt
+    # those given, else the model's own; for "both" only an unambiguous one
     query = network.prompts["query"] if query_prefix is None else query_prefix
     document = network.prompts["document"] if document_prefix is None else document_prefix
     both = network.prompts["both"] if query_prefix is None and document_prefix is None else None
@@ -370,7 +371,7 @@ def open_text_encoder(
 
 
 def _network(folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device) -> TextNetwork:
-    """Build what the files of a folder describe; that of model2vec may have ``modules.json`` too, so it goes first."""
+    """Build the network of a folder; model2vec goes first, because its folders may have ``modules.json`` too."""
     from limpet.models.static_words import StaticWords, static_files
 
     files = static_files(folder)
@@ -405,20 +406,19 @@ def embed_texts(
 
     Args:
         encoder: The model.
-        texts: What to embed.
-        role: What they are to the model, which decides the text it puts before each.
-        form: "points" of the hypersphere for queries and galleries, "features" as the model returned them.
-        batch_size: Texts at a time.
-        cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
-            instead of embedding anything.
-        on_empty: What to do with a text of which the model knows nothing, so that it makes a vector of zeros: "fail",
-            or "skip", which leaves it out.
-        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts; not called
-            for what is in the cache.
+        texts: Texts to embed.
+        role: Role of the texts for the model, which determines the prefix.
+        form: "points" on the hypersphere for queries and galleries, "features" for vectors as the model returned them.
+        batch_size: Number of texts per batch.
+        cache: Cache folder for the features; cached features of this model, role, prefix and these texts are opened
+            instead of embedding again.
+        on_empty: Treatment of a text without any known token, whose vector is zero: "fail", or "skip" to leave it out.
+        progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts; not called for
+            cached texts.
 
     Raises:
         ConfigError: The texts are both query and document, and the model has different prefixes for the two.
-        DataError: There are no texts, or a vector is zero or not finite.
+        DataError: The set of texts is empty, or a vector is zero or not finite.
     """
     if len(texts) == 0:
         raise DataError("There is nothing to encode.", expected="at least one text")

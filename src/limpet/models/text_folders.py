@@ -1,4 +1,4 @@
-"""Where the files of models are, and which of those of texts decide their vectors; no file is executed or unpickled."""
+"""Folders of models, and the files that determine the vectors of text models; no file is executed or unpickled."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from limpet.support.disk import only_files, open_file, read_text, regular
 from limpet.support.extras import needing
 
 TEXT_MODEL = "text_model"
-"""Folder within a release that holds the text model which was trained with it."""
+"""Folder within a release that holds the text model trained with it."""
 
 WITHIN = "within:"
-"""What stands before the place of a text model in the record of a release whose own folder holds it."""
+"""Prefix for the place of a text model that the folder of its release contains."""
 
 SOURCES = forms(OF_TEXTS)
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,24 +31,24 @@ _OF_TEXTS: dict[str, Any] = {
     "allow_patterns": ["*.json", "*.safetensors", "*.txt", "*.model"],
     "ignore_patterns": ["onnx/*", "openvino/*"],
 }
-"""Files of a model of texts that are fetched from the hub."""
+"""Files of a text model that are downloaded from the hub."""
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _DECIDING = (".json", ".safetensors", ".txt", ".model")
 _WITHOUT_EFFECT = ("config_sentence_transformers.json", "data_config.json", "requirements.txt")
-"""Versions and prompts (which are recorded beside the fingerprint), what it was trained on, what it was built with."""
+"""Files without effect on vectors: versions and prompts (recorded separately), training data, and requirements."""
 
 
 def find_model(name: ModelName) -> Path:
     """Return the folder of a text model.
 
-    Of st:PLACE a folder comes first; only then is a name looked up on the hub, where what was downloaded once is used
-    again without asking.
+    For st:PLACE, a local folder takes precedence over a name on the hub. Downloaded files are reused from the cache
+    without a request.
 
     Args:
         name: st:FOLDER, st:OWNER/NAME, or package:NAME.
 
     Raises:
-        ConfigError: There is none, or it cannot be reached.
+        ConfigError: The model does not exist, or cannot be reached.
     """
     name.refuse_unless("st", "package", "openai", what="texts")
     place = name.place
@@ -84,15 +84,15 @@ def _no_model(name: ModelName, why: str) -> ConfigError:
 
 
 def cached_folder(name: str, what: str, file: str) -> Path:
-    """Return the folder of a model that is on this machine: a path, or what the hub's cache has of a name.
+    """Return the local folder of a model: a path, or the copy of a name in the hub's cache.
 
     Args:
-        name: The path, or the name (owner/name).
-        what: What it is to be, for messages, such as "an image model".
-        file: What it must hold, such as config.json.
+        name: Path, or name on the hub (owner/name).
+        what: Expected kind, for messages, such as "an image model".
+        file: Required file, such as config.json.
 
     Raises:
-        ConfigError: It is not here, or lacks that file.
+        ConfigError: The model is not on this machine, or lacks that file.
     """
     path = Path(name).expanduser()
     found = path if path.is_dir() else _in_cache(name) if _HUB_NAME.fullmatch(name) else None
@@ -116,10 +116,10 @@ def cached_folder(name: str, what: str, file: str) -> Path:
 
 
 def _of_files(folder: Path) -> Path:
-    """Return the folder of a model, which libraries read: pipes and devices in it would keep them waiting.
+    """Return the folder of a model; refuse pipes and devices in it, which would block a library.
 
     Raises:
-        ConfigError: It holds one.
+        ConfigError: The folder contains a pipe or a device.
     """
     try:
         return only_files(folder, deep=True)
@@ -132,14 +132,14 @@ def _of_files(folder: Path) -> Path:
 
 
 def is_remote(name: ModelName) -> bool:
-    """Return whether a name is one of the hub that this machine has no copy of, so that it would be downloaded."""
+    """Return whether a name is on the hub and not in the local cache, so that it would be downloaded."""
     place = name.place
     fetched = name.scheme == "st" and _HUB_NAME.fullmatch(place) and not Path(place).expanduser().exists()
     return bool(fetched) and _in_cache(place, **_OF_TEXTS) is None
 
 
 def _in_cache(name: str, **wanted: Any) -> Path | None:
-    """Return the folder that the hub's cache has of a name; None where it has none."""
+    """Return the folder of a name in the hub's cache; None if it is not cached."""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
@@ -152,7 +152,7 @@ def _in_cache(name: str, **wanted: Any) -> Path | None:
 
 
 def _installed_package(name: str) -> str:
-    """Return ``" Type package:x …"`` where an installed package has this name, or nearly."""
+    """Return ``" Type package:x …"`` if an installed package has this name, or a similar one."""
     try:
         known = bool(_PACKAGE.fullmatch(name) and distribution(name))
     except PackageNotFoundError:
@@ -169,7 +169,7 @@ def _similar_package(name: str) -> str:
 
 
 def _in_package(name: str) -> Path | None:
-    """Return the folder of the weights that an installed package carries, without importing it; None if not there."""
+    """Return the folder of the weights in an installed package, without importing it; None if not found."""
     try:
         files = distribution(name).files or []
     except PackageNotFoundError:
@@ -187,10 +187,10 @@ def _in_package(name: str) -> Path | None:
 
 
 def sentence_files(folder: Path) -> list[Path]:
-    """Return the files of a sentence-transformers model that decide its vectors, sorted.
+    """Return the files of a sentence-transformers model that determine its vectors, sorted.
 
     Raises:
-        ConfigError: Its parts or settings need code from elsewhere, or weights are pickled or missing.
+        ConfigError: Its parts or settings need foreign code, or weights are pickled or missing.
     """
     places = [folder, *_module_folders(folder)]
     for place in places:
@@ -207,7 +207,7 @@ def sentence_files(folder: Path) -> list[Path]:
 
 
 def _module_folders(folder: Path) -> list[Path]:
-    """Return the folders of the parts in ``modules.json``; parts from elsewhere than the library are refused."""
+    """Return the folders of the parts in ``modules.json``; parts from outside the library are refused."""
     path = folder / "modules.json"
     parts = read_json(path)
     if not (
@@ -242,17 +242,17 @@ def _refuse_pickled(place: Path) -> None:
 
 ADAPTER_CONFIG = "adapter_config.json"
 _QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")
-"""Types of arrays in safetensors that a library would have to scale before they are weights."""
+"""Array types in safetensors that a library would have to dequantise."""
 
 
 def refuse_parts_of_weights(folder: Path) -> None:
     """Refuse a folder whose weights are an addition to those of another model, or are quantised.
 
-    Whether the libraries take them into account depends on what else is installed; without, vectors would silently be
-    those of another model.
+    Libraries may ignore such weights, depending on installed packages; vectors would then silently be those of another
+    model.
 
     Raises:
-        ConfigError: It holds such weights.
+        ConfigError: The folder holds such weights.
     """
     if (folder / ADAPTER_CONFIG).exists():
         base = read_json(folder / ADAPTER_CONFIG)
@@ -293,20 +293,20 @@ def _quantised(folder: Path, why: str) -> ConfigError:
 
 
 _PLAIN = ("eager", "sdpa")
-"""Implementations of attention that the libraries bring themselves; others are fetched from the hub, as code."""
+"""Attention implementations of the libraries themselves; others are downloaded from the hub as code."""
 _FETCHING = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
 _UNPICKLING = ("checkpoint_path",)
 
 
 def refuse_foreign_code(settings: object, where: str) -> None:
-    """Refuse settings of a network by which a library would run code from elsewhere, or unpickle a file.
+    """Refuse network settings that make a library run foreign code or unpickle a file.
 
     Args:
-        settings: What a JSON file holds; mappings and lists within it are looked at, too.
-        where: What it is of, for the message.
+        settings: Contents of a JSON file; nested mappings and lists are checked as well.
+        where: Origin of the settings, for messages.
 
     Raises:
-        ConfigError: One of them does.
+        ConfigError: A setting does so.
 
     >>> refuse_foreign_code({"hidden_size": 16, "text_config": {"attn_implementation": "sdpa"}}, "config.json")
     """
@@ -328,10 +328,10 @@ def refuse_foreign_code(settings: object, where: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file of a model holds.
+    """Return the contents of a JSON file of a model.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     try:
         return json.loads(read_text(path))
@@ -348,5 +348,5 @@ def file_digest(path: Path) -> str:
 
 
 def contract_fingerprint(contract: Mapping[str, object]) -> str:
-    """Return the identity of a model: ``text:<sha256>`` over everything that decides its vectors."""
+    """Return the fingerprint of a model: ``text:<sha256>`` over everything that determines its vectors."""
     return f"text:{hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""A model of the sentence-transformers library that is trained on, with a projection over it."""
+"""A sentence-transformers model for fine-tuning, with a projection over it."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ a model whose vectors are.
 
 
 class TextTower(EmbeddingNetwork):
-    """Tokens to raw embeddings (B, D), or to tangent vectors where the spec has a ζ.
+    """Network from tokens to raw embeddings (B, D), or to tangent vectors if the spec has a ζ.
 
-    As of the embeddings of a frozen model in `FeatureEncoder`, only the directions of what the text model returns
-    count, and rows of the length √F reach the projection: a head over the model as it is after training computes the
-    same.
+    As in `FeatureEncoder`, only the directions of the text model's vectors count, and rows of length √F reach the
+    projection: a head over the trained model computes the same.
 
     Args:
-        model: The text model, as its library opens it; it is trained in place.
+        model: The text model as opened by its library; it is trained in place.
 
     Raises:
-        ConfigError: It is no network over tokens, such as static word embeddings, or its pooling skips a prefix.
+        ConfigError: The model is not a network over tokens, such as static word embeddings, or its pooling skips a
+            prefix.
     """
 
     spec: TextSpec
@@ -59,16 +59,16 @@ class TextTower(EmbeddingNetwork):
         self.padding = int(model.tokenizer.pad_token_id or 0)
 
     def train(self, mode: bool = True) -> TextTower:
-        """Switch to training mode, all but the parts that do not learn: nothing of them is dropped."""
+        """Switch to training mode, except for frozen parts, which apply no dropout."""
         super().train(mode)
         rest_frozen(self.backbone)
         return self
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Encode tokens, int64 (B, longest), in which `PADDING` stands behind shorter texts.
+        """Encode tokens, int64 (B, longest), padded at the end with `PADDING`.
 
         Raises:
-            DataError: They are no such tokens.
+            DataError: The tokens are malformed.
         """
         if tokens.ndim != 2 or tokens.is_floating_point():
             raise DataError(
@@ -80,14 +80,14 @@ class TextTower(EmbeddingNetwork):
         return self.embed(math.sqrt(self.spec.width) * normalise(vectors))
 
     def vectors_of(self, tokens: Tensor) -> Tensor:
-        """Return what the text model makes of tokens, before the projection (B, F)."""
+        """Return the text model's vectors for tokens, before the projection (B, F)."""
         inside = tokens != PADDING
         features = {"input_ids": tokens.masked_fill(~inside, self.padding), "attention_mask": inside.long()}
         vectors: Tensor = self.backbone(features)["sentence_embedding"][:, : self.spec.width]
         return vectors
 
     def tokens_of(self, texts: Sequence[str], prefix: str) -> list[NDArray[np.int64]]:
-        """Return the tokens of texts with a prefix, cut to the longest that the model reads; see `tokens_of`."""
+        """Return the tokens of texts with a prefix, truncated to the model's maximum; see `tokens_of`."""
         return tokens_of(self.backbone, texts, prefix)
 
     def released(self, folder: Path) -> FeatureEncoder:
@@ -95,13 +95,13 @@ class TextTower(EmbeddingNetwork):
         place = folder / TEXT_MODEL
         self.backbone.prompts = {"query": self.spec.query_prefix, "document": self.spec.document_prefix}
         self.backbone.default_prompt_name = None
-        self.backbone.truncate_dim = None  # the record of the release says it
+        self.backbone.truncate_dim = None  # recorded in the release
         with whole_folder(place, "training") as part:
             with quietly():
                 self.backbone.save_pretrained(str(part), create_model_card=False)
             (part / "README.md").write_text(_CARD, encoding="utf-8")
             if place.exists():
-                shutil.rmtree(place)  # of a run that was stopped before there was a release
+                shutil.rmtree(place)  # left by a run that stopped before saving a release
         became = SentenceModel(place, None, self.spec.truncate_dim, "cpu")
         values = self.spec.model_dump(include=set(FeatureSpec.model_fields))
         over = FeatureEncoder(FeatureSpec(**{**values, "frozen": became.fingerprint}))
@@ -110,10 +110,10 @@ class TextTower(EmbeddingNetwork):
 
 
 def open_text_tower(spec: TextSpec) -> TextTower:
-    """Open the text model that a spec names, and put a fresh projection over it.
+    """Open the text model that a spec names, with a new projection over it.
 
     Raises:
-        ConfigError: There is none, it is another one than the spec says, or it cannot be trained.
+        ConfigError: The model is missing, differs from the spec, or cannot be trained.
     """
     folder = find_model(ModelName(f"st:{spec.place}"))
     if not (folder / "modules.json").exists():
@@ -135,7 +135,7 @@ def open_text_tower(spec: TextSpec) -> TextTower:
 
 
 def tokens_of(model: Any, texts: Sequence[str], prefix: str) -> list[NDArray[np.int64]]:
-    """Return the tokens of texts with a prefix as the library makes them, special ones included, one array per text."""
+    """Tokenize texts with a prefix, special tokens included; return one array per text."""
     found: list[NDArray[np.int64]] = []
     read = getattr(model, "preprocess", None) or model.tokenize  # before version 6 of the library
     for start in range(0, len(texts), _AT_ONCE):
@@ -146,7 +146,7 @@ def tokens_of(model: Any, texts: Sequence[str], prefix: str) -> list[NDArray[np.
 
 
 def _refuse_other_inputs(model: Any, spec: TextSpec) -> None:
-    """Refuse models that are no transformer over tokens, or of which a prefix is no plain part of the text."""
+    """Refuse models that are not transformers over tokens, or that do not treat a prefix as plain text."""
     library = of_library("models")
     if not isinstance(model[0], library.Transformer) or model.tokenizer is None:
         raise ConfigError(
@@ -165,7 +165,7 @@ def _refuse_other_inputs(model: Any, spec: TextSpec) -> None:
 
 
 def _refuse_more_than_tokens(tower: TextTower, network: SentenceModel) -> None:
-    """Refuse models whose vectors depend on more than tokens and their number: they would be trained otherwise."""
+    """Refuse models whose vectors depend on more than tokens and their number, because training ignores the rest."""
     tokens = tower.tokens_of(_PROBED, "")
     batch = np.full((len(tokens), max(map(len, tokens))), PADDING, np.int64)
     for row, one in enumerate(tokens):

@@ -1,6 +1,6 @@
-"""Image models of the timm library, frozen, from a folder as they are published.
+"""Frozen image models of the timm library, from a folder in the published format.
 
-The library needs torchvision and is not among limpet's own extras; this file alone imports it. Weights come from the
+The library requires torchvision and is not part of limpet's extras; only this file imports it. Weights come from the
 folder, and nothing is downloaded or unpickled.
 """
 
@@ -31,7 +31,7 @@ _FITS: Mapping[tuple[bool, str], Fit] = {
 
 
 def timm_library() -> Any:
-    """Import timm, or say how to install it."""
+    """Import timm, or raise an error with the command that installs it."""
     try:
         import timm
     except ImportError as error:
@@ -47,9 +47,9 @@ def open_timm(place: str, weights: Kept = "copy") -> OpenedModule:
     """Open a model of the timm library, without its classifier.
 
     Args:
-        place: A folder with ``config.json`` and ``model.safetensors``, as such models are published; or a name on the
-            hub (owner/name) whose files are in its cache.
-        weights: Whether a release of it holds them, or leaves them there.
+        place: A folder with ``config.json`` and ``model.safetensors``; or a name on the hub (owner/name) whose files
+            are in its cache.
+        weights: "copy" to store the weights in a release, "keep" to leave them in place.
 
     Raises:
         ConfigError: The library or the folder is missing, or its files cannot be used.
@@ -76,13 +76,13 @@ def open_timm(place: str, weights: Kept = "copy") -> OpenedModule:
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
-    """Build the network that a record describes: without weights, or with those that stayed where they were."""
+    """Build the network that a record describes: without weights, or with weights that stayed in place."""
     model = _built(timm_library(), origin.config)
     return model if origin.weights == "copy" else _with_weights(model, Path(str(origin.weights_at)))
 
 
 class Pretrained(TypedDict, total=False):
-    """What is read of the settings of published weights, ``pretrained_cfg``."""
+    """Settings of published weights (``pretrained_cfg``) that are used here."""
 
     input_size: Required[tuple[int, ...]]
     mean: Required[Sequence[float]]
@@ -93,7 +93,7 @@ class Pretrained(TypedDict, total=False):
 
 
 def image_input_of(settings: Pretrained) -> ImageInput:
-    """Return what is done to images, of the settings of published weights (``pretrained_cfg``).
+    """Return the image preprocessing from the settings of published weights (``pretrained_cfg``).
 
     The shorter side is resized to the input size divided by ``crop_pct``, and the centre is cut out.
     """
@@ -119,10 +119,10 @@ def image_input_of(settings: Pretrained) -> ImageInput:
 
 
 def _built(library: Any, config: Mapping[str, Any]) -> nn.Module:
-    """Build an architecture without a classifier, with weights of its own drawing.
+    """Build an architecture without a classifier, with random weights.
 
     Raises:
-        ConfigError: The library does not have it, or would fetch it, or unpickle weights.
+        ConfigError: The library does not have it, or would download it or unpickle weights.
     """
     refuse(
         not re.fullmatch(r"\w[\w.]*", str(config["architecture"])),
@@ -144,7 +144,7 @@ def _built(library: Any, config: Mapping[str, Any]) -> nn.Module:
 
 
 def _with_weights(model: nn.Module, folder: Path) -> nn.Module:
-    """Put the weights of a folder into a model; those of a classifier are left out, none may be missing."""
+    """Load the weights of a folder into a model; classifier weights are ignored, and none may be missing."""
     try:
         report = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
     except (OSError, RuntimeError, SafetensorError) as error:

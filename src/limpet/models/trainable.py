@@ -1,4 +1,4 @@
-"""Which parameters of a pretrained network learn: all, those of its last blocks, or additions of low rank."""
+"""Trainable parameters of a pretrained network: all, those of its last blocks, or low-rank additions (LoRA)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from limpet.support.extras import needing
 
 
 def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:
-    """Let only the last blocks of the backbone learn, in place, with what comes after them, and the projection.
+    """Freeze all but the last blocks of the backbone, the layers after them and the projection, in place.
 
-    What comes after is what the network registers later, as the libraries do it: the last norm, a pooling layer. All
-    other parts rest in evaluation mode while training, so that their batch statistics stay.
+    The layers after them are those that the network registers later: the last norm, a pooling layer. All other parts
+    stay in evaluation mode during training, so that their batch statistics do not change.
 
     Args:
-        encoder: With a backbone, of images or of texts.
-        blocks: How many; 0 lets the projection alone learn.
+        encoder: Encoder with an image or text backbone.
+        blocks: Number of blocks to train; 0 trains the projection alone.
 
     Raises:
-        ConfigError: The network is of no blocks, or of fewer.
+        ConfigError: The network has fewer blocks, or none.
     """
     backbone = _backbone(encoder)
     if blocks == 0:
@@ -42,9 +42,10 @@ def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:
 
 
 def blocks_of(network: nn.Module) -> list[nn.Module]:
-    """Return the blocks of a network, in order: of its lists of layers of one class, the one with most parameters.
+    """Return the blocks of a network, in order: its largest list of layers of one class, by parameters.
 
-    Where none is of one class, as in plain sequences, the layers with parameters of the largest list are the blocks.
+    If no list has layers of one class, as in plain sequences, the layers with parameters of the largest list are the
+    blocks.
     """
     lists = [part for part in network.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]
     layers = [[child for child in part.children() if any(True for _ in child.parameters())] for part in lists]
@@ -58,14 +59,14 @@ def _size(blocks: list[nn.Module]) -> int:
 
 
 def add_lora(encoder: EmbeddingNetwork, rank: int) -> None:
-    """Add low-rank matrices to the linear layers of the backbone, in place: these alone learn, and the projection.
+    """Add low-rank matrices to the linear layers of the backbone, in place; only these and the projection are trained.
 
-    LoRA (Hu et al., ICLR 2022, equation 3), W + B·A with α = r, so that additions are not scaled; B starts at zero, so
-    that training begins with the very network. Of a backbone without linear layers its convolutions are taken.
+    LoRA (Hu et al., ICLR 2022, equation 3), W + B·A with α = r, so that additions are not scaled. B starts at zero, so
+    that training starts from the unchanged network. In a backbone without linear layers, convolutions are adapted.
 
     Args:
-        encoder: With a backbone, of images or of texts.
-        rank: r, of both matrices.
+        encoder: Encoder with an image or text backbone.
+        rank: Rank r of both matrices.
 
     Raises:
         ConfigError: The peft library is not installed, or the network has no such layers.
@@ -85,7 +86,7 @@ def add_lora(encoder: EmbeddingNetwork, rank: int) -> None:
 
 
 def merge_lora(encoder: EmbeddingNetwork) -> None:
-    """Put what `add_lora` added into the weights, in place: afterwards the network is of the layers that it had."""
+    """Merge the additions of `add_lora` into the weights, in place, which restores the original layers."""
     for name, part in list(encoder.named_modules()):
         if not hasattr(part, "lora_A"):
             continue

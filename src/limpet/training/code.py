@@ -1,4 +1,4 @@
-"""Which code trains a model; see `limpet.support.source_code`."""
+"""Digests of the code that trains a model; see `limpet.support.source_code`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from limpet.training.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
-"""Packages whose code decides what a training becomes; of the methods, only the one that is trained."""
+"""Packages whose code affects the result of training; of the methods, only the one in use."""
 
 
 def code_of(experiment: Experiment) -> str:
     """Return the digest of the code that trains an experiment, 16 hexadecimal digits.
 
-    It is that of limpet without the other methods, and of the packages that offer method, classifier or backbone.
+    It covers limpet without the other methods, and the packages that provide method, classifier or backbone.
     """
     return training_code(experiment.method, experiment.head, experiment.model)
 
@@ -34,7 +34,7 @@ def training_code(method: str, head: str | None, model: EmbeddingSpec) -> str:
 
 
 def standing_of(record: ReleaseRecord) -> Standing:
-    """Return whether the code of today would train what a release's record says."""
+    """Return whether the current code matches the code on record in a release."""
     return standing(record.code, training_code(record.method, record.head, record.encoder))
 
 

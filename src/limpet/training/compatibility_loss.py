@@ -96,7 +96,7 @@ WANTED: dict[Read, tuple[str, str]] = {
         "function that returns one; let the model be in evaluation mode for it.",
     ),
 }
-"""What every need is in words, and how it is met."""
+"""Description of every input that a method can need, and how to pass it."""
 
 UNKNOWN_STEPS = 2**20  # assumed steps of an epoch of unknown length; only seeds depend on it
 
@@ -694,7 +694,7 @@ def _built(method: str | CompatibilityMethod, options: Mapping[str, object] | No
 
 
 def _converted(embeddings: object, what: str) -> EmbeddingSet | NDArray[np.float32] | None:
-    """Return arrays and tensors as float32 on the CPU, once; sets as they are."""
+    """Return arrays and tensors as float32 on the CPU; return sets unchanged."""
     if embeddings is None or isinstance(embeddings, EmbeddingSet):
         return embeddings
     return checked_features(embeddings, what)
@@ -722,7 +722,7 @@ def _classes(embeddings: object, labels: object, count: int | None) -> Classes |
 def _space(
     space: str | Space | None, method: CompatibilityMethod, old: object, own: object, classifier: object
 ) -> Space:
-    """Return the space: as given, that of a set, or one by name whose dimension is that of the first rows given."""
+    """Return the space: as given, that of a set, or one by name with the dimension of the first rows given."""
     for values in (old, own):
         if isinstance(values, EmbeddingSet) and space is None:
             return values.space
@@ -745,7 +745,7 @@ def _space(
 
 
 def _old_space(space: Space, *given: EmbeddingSet | NDArray[np.float32] | None) -> Space:
-    """Return the space of the old model: that of the first rows given, where it has fewer dimensions than the other."""
+    """Return the space of the old model: that of the first rows given, if it has fewer dimensions than the other."""
     for values in given:
         if values is not None:
             dim = values.dim if isinstance(values, EmbeddingSet) else values.shape[1]
@@ -781,7 +781,7 @@ def _processes() -> int:
 
 @contextmanager
 def _kept(method: nn.Module) -> Iterator[None]:
-    """Put the buffers back afterwards: queues and running sums are not to learn from what is only looked at."""
+    """Restore the buffers afterwards, so that an evaluation does not change queues and running sums."""
     before = {name: buffer.clone() for name, buffer in method.named_buffers()}
     try:
         yield

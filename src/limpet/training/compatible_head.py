@@ -43,19 +43,18 @@ from limpet.training.train import train_release
 from limpet.training.warm_start import load_carried
 
 _Start = Literal["ridge", "random"]
-CLASS_MEAN_TEMPERATURE = 0.05  # of the classifier that stands in for the one a frozen model does not have
+CLASS_MEAN_TEMPERATURE = 0.05  # of the class-mean classifier of a frozen model
 
 
 @dataclass(frozen=True)
 class CompatibleHead:
-    """A trained head and what it links.
+    """A trained head and the models that it links.
 
     Args:
-        release: The head; its record says over which model it was trained, and whose gallery it searches.
-        old: The old model laid onto the head's space, where that is another than its own; None where its gallery is
-            searched as it is.
-        adapter: Takes what the old model embedded to the head, where that stayed with the frozen model; None where it
-            came to the old one.
+        release: The head; its record names the frozen model below it and the model whose gallery it searches.
+        old: The old model lifted to the head's space; None if its gallery is searched unchanged.
+        adapter: Adapter from old embeddings to the head's space, if the head stays in the space of the frozen model;
+            None if it moves to the old one.
     """
 
     release: Release
@@ -63,11 +62,11 @@ class CompatibleHead:
     adapter: Adapter | None = None
 
     def query(self, new: EmbeddingSet) -> EmbeddingSet:
-        """Return what the frozen new model embedded, as the head makes it."""
+        """Pass embeddings of the frozen new model through the head."""
         return embed_features(self.release, new)
 
     def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
-        """Return what the old model embedded, as it is searched: no item is embedded again."""
+        """Return the old model's embeddings in the form that is searched; no item is re-embedded."""
         if self.adapter is not None:
             return self.adapter.apply(old)
         return old if self.old is None else lift_embeddings(old, self.old)
@@ -144,7 +143,7 @@ def train_head(
 
 
 def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: EmbeddingSet, folder: Path) -> None:
-    """Save what takes an older gallery to a head that stays with its frozen model beside it."""
+    """Save the adapter from an older gallery to a head that stays with its frozen model, beside the head."""
     learnt = method.gallery_adapter(load_carried(folder), old, own)
     if learnt is None:
         learnt = Local("old_to_new").fit(*without_doubtful(old, own, direction="old_to_new"))
@@ -152,11 +151,11 @@ def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: Em
 
 
 def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
-    """Open what `train_head` saved.
+    """Open a head that `train_head` saved.
 
     Raises:
-        ReleaseError: There is no release, or it was altered; or the lifted old model or the adapter beside it is gone,
-            or not that of the head.
+        ReleaseError: The folder holds no release, or an altered one; or the lifted old model or the adapter beside it
+            is missing or belongs to another head.
     """
     release, place = load_release(folder) if release is None else release, folder / "old-lifted"
     lifted = load_release(place) if (place / "config.json").exists() else None
@@ -190,9 +189,9 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
 
 
 def frozen_release(items: VectorSet) -> Release:
-    """Return a frozen model, of which only embeddings are at hand, as the predecessor of a training.
+    """Return a frozen model that is known by its embeddings only, as a predecessor for training.
 
-    It reads its own embeddings and leaves them as they are. Its classifier is that of the class means.
+    It reads its own embeddings and returns them unchanged. Its classifier consists of the class means.
     """
     embeddings = items.embeddings
     spec = FeatureSpec(frozen=embeddings.fingerprint, width=embeddings.dim, dim=embeddings.dim, projection="none")
@@ -205,7 +204,7 @@ def frozen_release(items: VectorSet) -> Release:
 def ridge_start(old: EmbeddingSet, new: EmbeddingSet) -> dict[str, Tensor]:
     """Return the weights of a linear `FeatureEncoder` that maps new embeddings as the ridge adapter does, times √D.
 
-    A row of length √D has values of mean square 1, as those that reach the layer have.
+    A row of length √D has values of mean square 1, like the inputs of the layer.
     """
     adapter = Ridge("new_to_old").fit(old, new)
     weights = torch.from_numpy(np.asarray(adapter.fitted.state["weights"], np.float32))
@@ -217,7 +216,7 @@ def ridge_start(old: EmbeddingSet, new: EmbeddingSet) -> dict[str, Tensor]:
 
 
 def on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str) -> Experiment:
-    """Decide what was left open: the classifier on this space, or the lift onto one that the method knows."""
+    """Fill in unset options: the classifier on this space, or the lift to a space that the method supports."""
     if space in method.spaces and experiment.geometry.lift_old is None:
         return dataclasses.replace(experiment, head=experiment.head or "normalised")
     lift = 1.0 if experiment.geometry.lift_old is None else experiment.geometry.lift_old
@@ -227,7 +226,7 @@ def on_its_space(experiment: Experiment, method: CompatibilityMethod, space: str
 def paired(
     old: EmbeddingSet, new: EmbeddingSet, unlabelled: tuple[EmbeddingSet, EmbeddingSet] | None = None
 ) -> tuple[VectorSet, VectorSet]:
-    """Return the items of both sets, in one order and with one numbering of their classes; unlabelled ones follow."""
+    """Return the items of both sets, in the same order and with the same class numbers; unlabelled ones follow."""
     refuse_lengths(old, new, "a head reads")
     pairs = matched(old, new)
     after, before = with_common_labels([new[pairs.new_rows], old[pairs.old_rows]])

@@ -37,7 +37,7 @@ class MirrorSum(nn.Module):
     """Encoder that adds the features of the mirrored images to those of the images, in at least float32.
 
     Args:
-        encoder: Maps images (B, channels, height, width) to features (B, D); left and right are the last axis.
+        encoder: Module from images (B, channels, height, width) to features (B, D); the last axis is mirrored.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -54,9 +54,9 @@ class MirrorSum(nn.Module):
 def encoded_batches(
     model: nn.Module, loader: Iterable[Batch], *, device: torch.device | None = None, channels_last: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield raw features (B, D) in at least float32, where the model is, and labels (B,), batch by batch.
+    """Yield raw features (B, D) in at least float32, on the model's device, and labels (B,), batch by batch.
 
-    The model is in evaluation mode meanwhile and in its former mode afterwards; no gradient is kept.
+    The model runs in evaluation mode and then returns to its previous mode; no gradient is kept.
 
     Args:
         model: Maps a batch's inputs to features (B, D).
@@ -163,7 +163,7 @@ def encode(
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
 
     Raises:
-        DataError: There is nothing to encode, or a vector is not finite.
+        DataError: The loader is empty, or a vector is not finite.
 
     Returns:
         The embeddings, in the loader's order; points have a column "uncertainty" if the space defines one.

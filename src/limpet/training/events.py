@@ -1,4 +1,4 @@
-"""The log of a training run: one JSON object a line, and the same for other loggers where that is wanted."""
+"""The log of a training run in JSON lines, optionally forwarded to other loggers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class TrainingStep(TypedDict):
-    """What `fit` tells after a step; numbers that are still on the device are tensors.
+    """The event of a training step; values that are still on the device are tensors.
 
     Args:
         epoch: Number of the epoch, from 0.
         step: Number of the step in its epoch, from 0.
-        steps: How many there are in an epoch.
-        loss: Sum of the terms, before the weights moved.
-        measures: What the method measured at the start of the epoch.
-        images: How many items this process saw in it.
-        done: Steps of all epochs so far.
+        steps: Number of steps per epoch.
+        loss: Sum of the loss terms, before the weights are updated.
+        measures: Measures of the method at the start of the epoch.
+        images: Number of items that this process saw in the step.
+        done: Number of steps in all epochs so far.
     """
 
     epoch: int
@@ -45,15 +45,15 @@ class TrainingStep(TypedDict):
 
 
 class EventLog:
-    """Appends what `fit` reports to ``events.jsonl``: every n-th step and the last of each epoch.
+    """Appends the events of `fit` to ``events.jsonl``: every n-th step and the last of each epoch.
 
     Args:
-        folder: Where the file is written.
-        loggers: Openers of further loggers of the numbers; see `limpet.training.loggers`.
-        then: Called with every event as well, such as a progress bar.
+        folder: Output folder.
+        loggers: Openers of further loggers; see `limpet.training.loggers`.
+        then: Callback for every event, such as a progress bar.
 
     Raises:
-        ConfigError: The folder cannot be written, or a package that a logger needs is not installed.
+        ConfigError: The folder is not writable, or a package that a logger needs is not installed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class EventLog:
         self._images, self._since = 0, time.monotonic()
 
     def _continued(self, epoch: int, step: int) -> TextIO:
-        """Open the log behind what was written before this place, so that a resumed run repeats no line."""
+        """Truncate the log after the lines before this position, so that a resumed run repeats none."""
         kept = []
         if self._path.exists():
             lines = read_text(self._path).splitlines()
@@ -131,7 +131,7 @@ class EventLog:
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON cannot write (NaN, infinity) by None."""
+    """Replace values that JSON cannot represent (NaN, infinity) by None."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -64,14 +64,14 @@ def refusal(error: ValidationError, kind: Any) -> LimpetError:
     """Return the first validation error as a message: the given and the expected value."""
     first = error.errors()[0]
     own = first.get("ctx", {}).get("error")
-    if isinstance(own, LimpetError):  # a rule of several fields, which speaks for itself
+    if isinstance(own, LimpetError):  # a rule over several fields, with a message of its own
         return own
     *outer, name = map(str, first["loc"])
     what = kind.WHAT
     for part in outer:
         inner = _group(get_type_hints(kind).get(part))
         if inner is None:
-            name = part  # the inside of one setting
+            name = part  # a value within one setting
             break
         kind = inner
         what = getattr(kind, "WHAT", f"{what}: {part}")
@@ -88,7 +88,7 @@ def refusal(error: ValidationError, kind: Any) -> LimpetError:
 
 
 def _group(hint: Any) -> Any:
-    """Return the class of a group of settings within a type such as ``Augmentation | None``; None for other types."""
+    """Return the class of a settings group in a type such as ``Augmentation | None``; None for other types."""
     return next((one for one in (hint, *get_args(hint)) if dataclasses.is_dataclass(one)), None)
 
 
@@ -267,14 +267,14 @@ class Recipe:
 
         try:
             strategy: Any = "auto"
-            if self.devices > 1:  # a method's buffers are large and change alike in all processes
+            if self.devices > 1:  # a method's buffers are large and change identically in all processes
                 from lightning_fabric.strategies.ddp import DDPStrategy
 
                 strategy = DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
             fabric = Fabric(
                 accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy
             )
-        except Exception as error:  # Fabric raises many kinds for devices that are not there
+        except Exception as error:  # Fabric raises many kinds of errors for missing devices
             raise ConfigError(
                 f"Cannot train on accelerator '{self.accelerator}' with {self.devices} devices: {error}",
                 expected="a device of this machine",
@@ -286,12 +286,12 @@ class Recipe:
 
 
 HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)
-"""How a head is trained on thousands of items unless a person says otherwise: seconds on a CPU."""
+"""Default recipe for a head over thousands of items; takes seconds on a CPU."""
 TEXT_RECIPE = Recipe(
     epochs=4, batch_size=64, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2,
     warmup_epochs=0.2, clip_norm=1.0,
 )  # fmt: skip
-"""How a text model is fine-tuned unless a person says otherwise: its layers at a rate of 1e-4, LoRA at 1e-3."""
+"""Default recipe for fine-tuning a text model; its layers learn at a rate of 1e-4, LoRA at 1e-3."""
 
 
 def recipe_with(usual: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -312,9 +312,9 @@ def _merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return {**usual, **changes, **inner}
 
 
-_FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
+_FEWEST_STEPS = 16  # steps per epoch, below which batches become smaller
 _SMALLEST_BATCH = 32
-_WIDTH = 384  # of the vectors that the rate of `HEAD_RECIPE` is for
+_WIDTH = 384  # dimensions of the vectors for which the rate of `HEAD_RECIPE` was tuned
 
 
 def head_recipe(items: int, width: int = 0) -> Recipe:

@@ -59,17 +59,17 @@ from limpet.training.train import CLASSIFIER, train_release
 
 Start = Literal["head", "ridge", "random"]
 START = "start"
-"""Folder within a release that holds the head which its training began with."""
+"""Folder within a release for the head that its training started from."""
 OF_PAIRS = "l2"
-"""The method by which pairs are trained on unless a person chooses."""
+"""Default method for training on pairs."""
 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A fine-tuned text model, as a head over what its own layers have become.
+    """A fine-tuned text model, as a head over its trained layers.
 
     Args:
-        head: The projection, and the old model laid onto its space where that is another than its own.
+        head: The projection, with the old model lifted to its space if the two spaces differ.
         encoder: The text model in the release's folder; its own vectors are not those of the release.
     """
 
@@ -78,15 +78,15 @@ class FineTuned:
 
     @property
     def release(self) -> Release:
-        """What was trained: its fingerprint covers weights, tokenizer, pooling and lengths of the text model too."""
+        """The trained release; its fingerprint covers tokenizer, pooling and lengths of the text model as well."""
         return self.head.release
 
     def embed(self, texts: TextSet, *, role: Role = "both", batch_size: int = 64) -> EmbeddingSet:
-        """Return what it makes of texts: queries, and once a gallery is embedded anew, documents."""
+        """Embed texts: queries, and documents once the gallery is re-embedded."""
         return embed_features(self.release, embed_texts(self.encoder, texts, role=role, batch_size=batch_size))
 
     def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
-        """Return what the old model embedded, as it is searched: no item is embedded again."""
+        """Return the old model's embeddings in the form that is searched; no item is re-embedded."""
         return self.head.gallery(old)
 
 
@@ -138,7 +138,7 @@ def fine_tune(
 
     Raises:
         ConfigError: The model cannot be trained, or settings are wrong.
-        DataError: Neither side has labels, both have and they disagree, or there are fewer than two classes; or a text
+        DataError: Neither side has labels, the labels of both disagree, or they have fewer than two classes; or a text
             of a pair has no old embedding.
         SpaceMismatchError: The old embeddings are not on the hypersphere.
         EmptyOverlapError: No id occurs in both.
@@ -176,7 +176,7 @@ def fine_tune(
     )  # fmt: skip
     experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, predecessor.all.space.name)
     if again:
-        set_aside(folder, code_of(experiment))  # with the head that it began with
+        set_aside(folder, code_of(experiment))  # with the head that it started from
     first = _start(start, before.embeddings, after.embeddings, asked, folder, progress)
     tokens = _tokens(network, encoder, texts, role)
     rows = _each(texts).ids.find(after.ids)
@@ -200,16 +200,16 @@ def fine_tune(
 
 
 def load_fine_tuned(folder: Path, release: Release | None = None, *, device: torch.device | str = "cpu") -> FineTuned:
-    """Open what `fine_tune` saved.
+    """Open a release that `fine_tune` saved.
 
     Raises:
-        ReleaseError: There is none, or a file of it was altered.
-        ConfigError: The text model within cannot be opened.
+        ReleaseError: The folder holds no release, or a file of it was altered.
+        ConfigError: The text model in it cannot be opened.
     """
     release = load_release(folder) if release is None else release
     encoder = _text_model(folder, release, device)
     head = load_head(folder, release)
-    embed_features(release, _nothing_of(encoder))  # refuses another text model than the release is over
+    embed_features(release, _nothing_of(encoder))  # refuses a text model other than the one of the release
     return FineTuned(head, encoder)
 
 
@@ -224,7 +224,7 @@ def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:
     """Return the network of a text model that can be fine-tuned.
 
     Raises:
-        ConfigError: It has none: static word embeddings, or a model behind an API.
+        ConfigError: The model has no network: static word embeddings, or a model behind an API.
     """
     if not isinstance(encoder.network, SentenceModel):
         raise ConfigError(
@@ -243,7 +243,7 @@ def _start(
     folder: Path,
     progress: Progress[TrainingStep],
 ) -> dict[str, Tensor] | None:
-    """Return the weights that training starts from beside those of the text model; None for random ones."""
+    """Return the initial weights in addition to those of the text model; None for random ones."""
     if start == "head":
         recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
         head = train_head(
@@ -261,10 +261,10 @@ def _each(texts: TextSet | TextPairs) -> TextSet:
 
 
 def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
-    """Return the texts of pairs in the order of the new model, as both embed them, each a class of its own.
+    """Return the old and new embeddings of the texts of pairs, in the order of the new ones; each text is a class.
 
     Raises:
-        DataError: The old model has not embedded all of them.
+        DataError: A text has no old embedding.
     """
     refuse_lengths(old, new, "fine-tuning reads")
     rows = old.ids.find(new.ids)
@@ -296,13 +296,13 @@ def embedded_before(
     cache: Path | None = None,
     progress: Progress[Told] = None,
 ) -> EmbeddingSet:
-    """Return what a text model makes of the texts before it is fine-tuned, in the roles in which it then reads them.
+    """Return the embeddings of a text model before fine-tuning, with the roles that training uses.
 
     Args:
-        encoder: The model.
-        texts: What to embed.
+        encoder: The text model.
+        texts: Texts to embed.
         role: See `fine_tune`.
-        cache: Folder that keeps it.
+        cache: Cache folder for the embeddings.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" texts.
     """
     every = _each(texts)

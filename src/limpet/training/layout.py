@@ -1,4 +1,4 @@
-"""How the values of images, and of the weights of convolutions, lie in memory."""
+"""Memory format of images and convolution weights."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.optim import Optimizer
 
 
 def laid_out(inputs: Tensor, channels_last: bool) -> Tensor:
-    """Return inputs of the same values; images (B, channels, height, width) lie as `torch.channels_last` if asked."""
+    """Return the inputs; images (B, channels, height, width) in the memory format `torch.channels_last` if asked."""
     return inputs.contiguous(memory_format=torch.channels_last) if channels_last and inputs.ndim == 4 else inputs
 
 
 @contextmanager
 def weights_channels_last(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Let the weights of convolutions lie as `torch.channels_last` for a while; their values stay."""
+    """Store convolution weights as `torch.channels_last` in the ``with`` block; their values stay."""
     for module in modules:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
@@ -28,7 +28,7 @@ def weights_channels_last(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def lay_out_state(optimizer: Optimizer) -> None:
-    """Let what an optimiser remembers of each parameter lie in memory as that does, as if it had never been saved."""
+    """Give an optimiser's state of each parameter the memory format of the parameter, as before saving."""
     for parameter, state in optimizer.state.items():
         for name, values in state.items():
             if values.shape == parameter.shape and values.stride() != parameter.stride():

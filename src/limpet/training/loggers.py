@@ -1,4 +1,4 @@
-"""Where the numbers of a training run go beside ``events.jsonl``: loggers of Lightning Fabric, or any like them."""
+"""Loggers for training metrics in addition to ``events.jsonl``: those of Lightning Fabric, or compatible ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol
 from limpet.support.extras import needing, require
 
 Numbers = dict[str, Any]
-"""Numbers of a step by name; loggers differ in what else they take: tensors, single numbers only."""
+"""Metrics of a step by name; some loggers also accept tensors, others only single numbers."""
 
 
 class Logger(Protocol):
     """Logger of a run; all Lightning loggers conform to this protocol."""
 
     def log_metrics(self, metrics: Numbers, step: int | None = None) -> Any:
-        """Take the numbers of a step."""
+        """Log the metrics of a step."""
 
     def finalize(self, status: str) -> Any:
-        """Write what is left."""
+        """Write all pending metrics."""
 
 
 OpenLogger = Callable[[Path], Logger]
-"""Opens a logger for the run in a folder."""
+"""Function that opens a logger for the run in a folder."""
 
 
 def tensorboard(folder: Path) -> Logger:
@@ -39,7 +39,7 @@ def tensorboard(folder: Path) -> Logger:
 
 
 def csv(folder: Path) -> Logger:
-    """Write ``csv/version_N/metrics.csv`` below the folder; a run that is continued begins another version."""
+    """Write ``csv/version_N/metrics.csv`` below the folder; a resumed run starts another version."""
     with needing("The logger csv"):
         from lightning_fabric.loggers.csv_logs import CSVLogger
     return CSVLogger(folder, name="csv")
@@ -59,7 +59,7 @@ def mlflow(folder: Path) -> Logger:
 
 
 def wandb(folder: Path) -> Logger:
-    """Write ``wandb/offline-run-…`` into the folder, and send nothing; ``wandb sync`` does.
+    """Write ``wandb/offline-run-…`` into the folder; nothing is uploaded until you run ``wandb sync``.
 
     Raises:
         MissingExtraError: wandb is not installed.
@@ -68,7 +68,7 @@ def wandb(folder: Path) -> Logger:
     with needing("The logger wandb"):
         from lightning.pytorch.loggers import WandbLogger
 
-    class OfOneRun(WandbLogger):  # the library's own ends with the process, which may train again
+    class OfOneRun(WandbLogger):  # the library's own run ends with the process, which may train again
         def finalize(self, status: str) -> None:
             super().finalize(status)
             self.experiment.finish()
@@ -77,4 +77,4 @@ def wandb(folder: Path) -> Logger:
 
 
 LOGGERS: Mapping[str, OpenLogger] = {"tensorboard": tensorboard, "csv": csv, "mlflow": mlflow, "wandb": wandb}
-"""By the names that `limpet train --logger` takes."""
+"""Logger openers by the names that `limpet train --logger` accepts."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logger("training")
 CHECKPOINT_PAUSE = 1.0
-"""Seconds from a checkpoint until one is written after an epoch: what took less is sooner trained again."""
+"""Minimum seconds between checkpoints after epochs; less work is faster to repeat than to save."""
 
 
 @showing("training")
@@ -133,7 +133,7 @@ def _old_rows(old: OldModel | None, class_names: Sequence[str]) -> Tensor:
 
 @dataclass
 class _Run:
-    """One run of `fit`: what it was given, and where it stands."""
+    """One run of `fit`: its arguments and its current state."""
 
     state: RunState
     wrapped: nn.Module
@@ -181,7 +181,7 @@ class _Run:
         return self.state.history
 
     def _reseed(self, epoch: int, step: int) -> None:
-        """Make the method's draws a function of the place in the run, so that resuming is exact."""
+        """Seed the method's draws by the position in the run, so that resuming is exact."""
         self.generator.manual_seed(seed_at(RunPosition(epoch, len(self.loader), step), self.seed))
 
     def _train_epoch(self, epoch: int, first_step: int) -> None:
@@ -204,10 +204,10 @@ class _Run:
             )  # fmt: skip
 
     def _batches(self) -> Iterator[Batch]:
-        """Yield the batches of an epoch, and add up for how long each had to be waited for.
+        """Yield the batches of an epoch, and add up the waiting time for each.
 
-        A GPU computes on meanwhile, as long as it has something queued: this is the waiting of the host. The reading of
-        the sums at the end of the epoch waits for the GPU, so that `seconds` covers all that was computed.
+        A GPU continues with queued work meanwhile: this is the waiting time of the host. Reading the sums at the end of
+        the epoch waits for the GPU, so that `seconds` covers the whole computation.
         """
         before = time.monotonic()
         for batch in self.loader:

@@ -1,4 +1,4 @@
-"""What a training loop of one's own passes to a loss, checked and put into the values that methods read."""
+"""Validation of the inputs of a custom training loop, and their conversion to the values that methods read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from limpet.geometry import Space
 from limpet.methods.base import EVERY_SPACE, Head, View
 
 RowSelection = NDArray[Any] | Tensor
-"""Embeddings (N, D) of any floating type, or labels (N,) of any whole type."""
+"""Embeddings (N, D) of any floating-point type, or labels (N,) of any integer type."""
 
 
 class OwnClassifier(Head):
-    """A classifier of one's own, from embeddings (B, D) to scores (B, C), such as a linear layer.
+    """A user-defined classifier from embeddings (B, D) to scores (B, C), such as a linear layer.
 
     Args:
-        classifier: The module; its ``weight`` (C, D) is asked for by methods that turn the rows of classes.
+        classifier: The module; methods that rotate class rows require its ``weight`` (C, D).
     """
 
     spaces = EVERY_SPACE
@@ -44,7 +44,7 @@ class OwnClassifier(Head):
         """The rows of the classes (C, D).
 
         Raises:
-            ConfigError: The classifier has none.
+            ConfigError: The classifier has no such weight.
         """
         found = getattr(self.classifier, "weight", None)
         if not isinstance(found, Tensor) or found.dim() != 2:
@@ -56,7 +56,7 @@ class OwnClassifier(Head):
 
 
 def shape_of(values: object) -> str:
-    """Return what something is, in a few words for messages.
+    """Describe the type and shape of a value, for messages.
 
     >>> shape_of(torch.zeros(2, 3)), shape_of((1, 2)), shape_of(None)
     ('a torch.float32 tensor of shape (2, 3)', 'a tuple of 2', 'None')
@@ -74,7 +74,7 @@ def checked_features(values: object, what: str) -> NDArray[np.float32]:
     """Return embeddings (N, D) as float32 on the CPU.
 
     Raises:
-        DataError: They are no array or tensor of floating numbers with two axes.
+        DataError: The values are not a floating-point array or tensor with two axes.
     """
     if isinstance(values, Tensor):
         values = values.detach().float().cpu().numpy() if values.is_floating_point() else values.detach().cpu().numpy()
@@ -83,7 +83,7 @@ def checked_features(values: object, what: str) -> NDArray[np.float32]:
             f"{what} is {shape_of(values)}.",
             expected="a NumPy array or a tensor of floating numbers (items, dimension), row by row, or an EmbeddingSet",
         )
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused as such
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are then refused
         return values.astype(np.float32)
 
 
@@ -91,7 +91,7 @@ def checked_classes(values: object, items: int, what: str) -> NDArray[np.int64]:
     """Return the class of every one of N items, int64 (N,), on the CPU.
 
     Raises:
-        DataError: They are no whole numbers (N,).
+        DataError: The values are not integers (N,).
     """
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
@@ -107,10 +107,10 @@ def checked_classes(values: object, items: int, what: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of the training set, by the numbers that the loop calls them.
+    """The classes of the training set, by the numbers that the loop uses.
 
     Args:
-        numbers: Sorted, none twice, int64 (C,).
+        numbers: Class numbers, sorted and unique, int64 (C,).
     """
 
     numbers: NDArray[np.int64]
@@ -118,7 +118,7 @@ class Classes:
 
     @classmethod
     def counted(cls, labels: NDArray[np.int64] | None, count: int | None) -> Classes | None:
-        """Return 0 to ``count`` - 1, or the numbers that occur; None where neither is known."""
+        """Return the classes 0 to ``count`` - 1, or those that occur; None if neither is known."""
         if count is not None:
             numbers = np.arange(count)
         elif labels is not None and len(labels):
@@ -138,7 +138,7 @@ class Classes:
         """Return the row of the class of every item (N,).
 
         Raises:
-            DataError: A class is none of these.
+            DataError: An item has an unknown class.
         """
         rows = np.searchsorted(self.numbers, labels).clip(max=len(self.numbers) - 1)
         unknown = np.unique(labels[self.numbers[rows] != labels])
@@ -148,7 +148,7 @@ class Classes:
 
 
 def unknown_classes(what: str, unknown: Sequence[int], classes: Classes) -> DataError:
-    """Build the error for labels that count no class of the training set."""
+    """Build the error for labels that are no class of the training set."""
     numbers = classes.numbers
     shown = ", ".join(map(str, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
     known = (
@@ -165,17 +165,17 @@ def unknown_classes(what: str, unknown: Sequence[int], classes: Classes) -> Data
 
 
 def checked_batch(values: object, what: str, space: Space, items: int | None = None) -> Tensor:
-    """Return embeddings of a batch (B, D), or refuse what is none; finite or not is not looked at.
+    """Return the embeddings of a batch (B, D), or refuse other values; finiteness is not checked.
 
     Args:
-        values: What the loop passed.
-        what: What it is called.
-        space: Whose features they are.
-        items: How many there must be; None for any number.
+        values: Value that the loop passed.
+        what: Name of the value, for messages.
+        space: Space of the features.
+        items: Required number of items; None for any number.
 
     Raises:
-        DataError: They are no tensor of floating numbers with a row for each item.
-        SpaceMismatchError: They have another dimension than the space.
+        DataError: The values are not a floating-point tensor with a row for each item.
+        SpaceMismatchError: Their dimension is not that of the space.
     """
     expected = f"a tensor of floating numbers ({'items' if items is None else items}, {space.dim})"
     if not isinstance(values, Tensor):
@@ -208,10 +208,10 @@ def _holds_tensors(values: object) -> bool:
 
 
 def checked_numbers(values: object, what: str, items: int, device: torch.device) -> Tensor:
-    """Return whole numbers of a batch (B,), int64 on a device.
+    """Return the integers of a batch (B,), as int64 on a device.
 
     Raises:
-        DataError: They are no tensor of whole numbers, or of another length.
+        DataError: The values are not an integer tensor of this length.
     """
     whole = isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex())
     if not isinstance(values, Tensor) or not whole or values.dtype == torch.bool or values.shape != (items,):
@@ -222,10 +222,10 @@ def checked_numbers(values: object, what: str, items: int, device: torch.device)
 
 
 def checked_mask(values: object, what: str, items: int, device: torch.device) -> Tensor:
-    """Return which items of a batch something is true of (B,), bool on a device.
+    """Return a boolean mask over the items of a batch (B,), on a device.
 
     Raises:
-        DataError: It is no tensor of true and false, or of another length.
+        DataError: The value is not a boolean tensor of this length.
     """
     if not isinstance(values, Tensor) or values.dtype != torch.bool or values.shape != (items,):
         raise DataError(f"{what} is {shape_of(values)}.", expected=f"a tensor of true and false of shape ({items},)")
@@ -233,7 +233,7 @@ def checked_mask(values: object, what: str, items: int, device: torch.device) ->
 
 
 def refuse_not_finite(values: Tensor, what: str) -> None:
-    """Stop where an embedding of a batch is not finite; waits for the device.
+    """Raise an error if an embedding of a batch is not finite; waits for the device.
 
     Raises:
         DataError: The message names the rows.
@@ -250,7 +250,7 @@ def refuse_not_finite(values: Tensor, what: str) -> None:
 
 
 def refuse_out_of_reach(values: Tensor, what: str, space: Space) -> None:
-    """Stop where the lengths of embeddings count and are beyond what the space can tell apart; waits for the device.
+    """Raise an error if embeddings are too long for the precision of a space with lengths; waits for the device.
 
     Raises:
         DataError: The message names the first row.
@@ -268,14 +268,14 @@ def refuse_out_of_reach(values: Tensor, what: str, space: Space) -> None:
 
 
 def features_set(embeddings: object, labels: object, classes: Classes | None, space: Space, what: str) -> EmbeddingSet:
-    """Return raw features of a training set as a set, from arrays; the rows are its ids.
+    """Return raw features of a training set as a set, from arrays; row numbers become its ids.
 
     Args:
         embeddings: (N, D).
         labels: (N,), or None.
-        classes: That the labels count; None where there are no labels.
-        space: Whose features they are.
-        what: What the embeddings are called.
+        classes: Classes of the labels; None without labels.
+        space: Space of the features.
+        what: Name of the embeddings, for messages.
     """
     vectors = checked_features(embeddings, what)
     rows = None

@@ -1,4 +1,4 @@
-"""What training minimises: the terms of a method, how its draws are seeded, and what does not fit together."""
+"""The training objective: loss terms of a method, seeds for its draws, and compatibility checks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from limpet.methods.base import Batch, CompatibilityMethod, Head, LossAlone, Old
 
 
 class RunPosition(NamedTuple):
-    """Where in a run something is drawn."""
+    """Position in a run at which random numbers are drawn."""
 
     epoch: int
-    """From 0."""
+    """Number of the epoch, from 0."""
     steps: int
-    """Steps of an epoch."""
+    """Number of steps per epoch."""
     step: int
     """0 for the start of the epoch, from 1 for its steps."""
 
 
 class Objective(nn.Module):
-    """Model, head, method and what is learned of the space: the one module that Fabric wraps.
+    """Model, head, method and learnable parameters of the space: the module that Fabric wraps.
 
-    A batch in, named loss terms of the batches of all processes out.
+    Maps a batch to named loss terms over the batches of all processes.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Objective(nn.Module):
         if head.shard is not None:
             self.shown_head = LossAlone(head)
             names = [f"head.{name}" for name, _ in head.named_parameters()]
-            self._ddp_params_and_buffers_to_ignore = names  # every process has other rows: nothing to average
+            self._ddp_params_and_buffers_to_ignore = names  # rows differ between processes and must not be averaged
 
     def forward(
         self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any, generator: torch.Generator
@@ -68,7 +68,7 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
 
 
 def seed_at(place: RunPosition, seed: int) -> int:
-    """Return the seed of a method's draws at a place in the run, so that resuming is exact, and processes agree."""
+    """Return the seed of a method's draws at a position in the run, so that resuming is exact and processes agree."""
     return (seed * 1_000_003 + place.epoch * (place.steps + 1) + place.step) % 2**63
 
 
@@ -80,12 +80,12 @@ def refuse_mismatch(
     items: int,
     class_names: Sequence[str],
 ) -> None:
-    """Stop before anything is computed where method, space, predecessor and a training set of N items do not fit.
+    """Refuse a method, space, predecessor and training set of N items that do not fit, before any computation.
 
     Raises:
-        ConfigError: Method or head do not know the space, or there is no predecessor.
+        ConfigError: The method or head does not support the space, or the predecessor is missing.
         SpaceMismatchError: The predecessor has another space or dimension.
-        DataError: The old embeddings are not raw features of the training set, or count other classes.
+        DataError: The old embeddings are not raw features of the training set, or have other classes.
     """
     name = type(method).__name__
     if space.name not in method.spaces:
@@ -110,7 +110,7 @@ def refuse_mismatch(
 
 
 def _refuse_predecessor(old: OldModel, space: Space, items: int, class_names: Sequence[str]) -> None:
-    """Stop where the predecessor's embeddings are not raw features of this very training set, for this space."""
+    """Refuse a predecessor whose embeddings are not raw features of this training set, for this space."""
     if not space.takes_features_of(old.embeddings.space):
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
@@ -146,7 +146,7 @@ def _refuse_predecessor(old: OldModel, space: Space, items: int, class_names: Se
 
 
 def share(values: Iterable[Tensor], processes: int) -> None:
-    """Give all processes, in place, what the first one computed: their batch statistics and draws differ."""
+    """Broadcast values of the first process to all, in place; batch statistics and draws differ between processes."""
     if processes > 1:
         for value in values:
             torch.distributed.broadcast(value, 0)
@@ -155,8 +155,8 @@ def share(values: Iterable[Tensor], processes: int) -> None:
 def together(rows: Tensor, processes: int) -> Tensor:
     """Return the rows (N, ...) of all processes, in their order, as (processes · N, ...); N is the same in all.
 
-    Every process computes one loss of all these rows, so it knows the whole gradient of its own rows, and no gradient
-    need be sent. Weights get their mean over processes, hence the factor.
+    Every process computes the same loss over all rows, so it has the full gradient of its own rows and sends none.
+    Gradients of weights are averaged over processes, hence the factor.
     """
     if processes == 1:
         return rows
@@ -170,13 +170,13 @@ def together(rows: Tensor, processes: int) -> Tensor:
 
 
 def changed_inputs(method: CompatibilityMethod, batch: Batch, generator: torch.Generator, processes: int) -> Tensor:
-    """Return the inputs that the model of this process sees; a method that changes them is shown those of all.
+    """Return the inputs for the model of this process; a method that changes inputs gets those of all processes.
 
     Args:
-        method: May change inputs.
-        batch: The inputs of this process (B, ...), and all else of all processes.
-        generator: For the draws of the method.
-        processes: How many there are.
+        method: Method that may change the inputs.
+        batch: The inputs of this process (B, ...), and all other values of all processes.
+        generator: Random generator for the method.
+        processes: Number of processes.
     """
     if type(method).change_inputs is CompatibilityMethod.change_inputs:
         return batch.inputs

@@ -1,4 +1,4 @@
-"""What a release tells of its making, and how a run that is finished already is known by it."""
+"""Records of how a release was trained, and recognition of finished runs by them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from limpet.training.warm_start import WarmStart
 
 
 class MakingRecord(TypedDict):
-    """Values of `ReleaseRecord` that say how it was made; see there."""
+    """Values of `ReleaseRecord` that describe the training; see there."""
 
     compatible_with: str | None
     method: str
@@ -53,20 +53,20 @@ class MakingRecord(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Making:
-    """Everything that decides what `train_release` trains; see there for what is not said here.
+    """Everything that determines the result of `train_release`; see there for fields not listed here.
 
     Args:
-        experiment: What to train, with what its space decides.
-        space: What embeddings are points of.
+        experiment: The experiment, completed by its space.
+        space: Space of the embeddings.
         old: The predecessor on that space; None without one.
         old_images: The predecessor's own training set.
-        old_items: The training set as the predecessor takes it; None where it takes the same.
-        encoder: The release whose backbone it starts from.
+        old_items: The training set in the form that the predecessor takes; None if the form is the same.
+        encoder: The release whose backbone training starts from.
         start: Weights by name that the encoder starts from.
-        frozen_model: How the frozen model is opened whose vectors the items are.
-        task: What is learned in place of classes.
-        warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
-        gallery: What an older model embedded of the training set, if its map is learnt.
+        frozen_model: How to reopen the frozen model whose vectors the items are.
+        task: Loss in place of classes.
+        warm_start: State of the previous session in addition to the weights; None to start from scratch.
+        gallery: Embeddings of the training set by an older model, if a map of them is learned.
     """
 
     items: LabelledItems
@@ -86,7 +86,7 @@ class Making:
 
     @property
     def needed(self) -> Release | None:
-        """The predecessor, if the method looks at it."""
+        """The predecessor, if the method uses it."""
         return self.old if self.method.needs_old else None
 
     @property
@@ -95,13 +95,13 @@ class Making:
         return self.space.parameters_of() is not None
 
     def trained_on(self) -> TrainedOn:
-        """Return the items that it is trained on, with those of the release whose weights it starts from."""
+        """Return the training items, with those of the release whose weights training starts from."""
         items = TrainedOn.of(self.items.ids, self.items.digests())
         first = self.old if self.warm_start is not None else self.encoder
         return items if first is None else items.joined(first.trained_on)
 
     def record(self) -> MakingRecord:
-        """Return what the release is to tell: values of `ReleaseRecord`."""
+        """Return the values of `ReleaseRecord` that describe the training."""
         experiment = self.experiment
         record: MakingRecord = {
             "compatible_with": None if self.needed is None or self.method.stays else self.needed.fingerprint,
@@ -151,16 +151,16 @@ class Making:
             data["digest as the old model takes it"] = self.old_items.digest()
         if self.gallery is not None:
             data["gallery digest"] = self.gallery.digest()
-        if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known
+        if self.learns_space and self.needed is not None:  # it is lifted later, to a curvature that is not yet known
             data["lifted again"] = self.needed.fingerprint
         return data
 
     def identity(self, record: MakingRecord, encoder: EmbeddingNetwork) -> dict[str, object]:
-        """Return the plain values by which a run of the same making is known, finished or not."""
+        """Return the plain values that identify a run with these settings, finished or not."""
         recipe = self.experiment.recipe.decides()
         identity: dict[str, object] = {**record, "encoder": encoder.spec.identity(), "recipe": recipe}
         if self.learns_space:
-            if self.needed is not None:  # the release will name the lifted predecessor instead
+            if self.needed is not None:  # the release names the lifted predecessor instead
                 del identity["compatible_with"]
         elif self.space.curvature is not None:
             identity["space"] = self.space.record()
@@ -168,9 +168,9 @@ class Making:
 
 
 def finished(folder: Path, identity: Mapping[str, object], start: Release | None = None) -> Release | None:
-    """Load the release that a run of this identity left in a folder; None where there is none yet.
+    """Load the finished release with this identity from a folder; None if there is none yet.
 
-    It is known whatever code trained it: `ReleaseRecord.code` tells.
+    The code that trained it does not matter here; `ReleaseRecord.code` records it.
 
     Raises:
         ConfigError: The folder holds another release; it is not replaced.
@@ -194,12 +194,12 @@ def finished(folder: Path, identity: Mapping[str, object], start: Release | None
 
 
 def trained(folder: Path, start: Release | None) -> Release:
-    """Load a release that went on from another, whose module it is given if it needs one."""
+    """Load a release that started from another; it gets the module of that one if it needs one."""
     return load_release(folder, module=start if load_record(folder).encoder.needs_module else None)
 
 
 def set_aside(folder: Path, code: str) -> Path | None:
-    """Rename a folder whose release, or whose unfinished run, is not of this code; return what it is called now."""
+    """Rename a folder whose release or unfinished run is from other code, and return its new path."""
     checkpoint = folder / CHECKPOINT
     if (folder / "config.json").exists():
         found = load_record(folder).code

@@ -1,4 +1,4 @@
-"""What changes while a run goes on, and how an interrupted run gets all of it back."""
+"""Mutable state of a training run, and checkpoints that restore it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ HISTORY = "history.json"
 
 @dataclass
 class History:
-    """What a run leaves behind beside its weights.
+    """History of a training run.
 
     Args:
-        epochs: For every epoch the mean of each loss term and of their sum ("loss"), what the method measured at its
-            start, and the score of `select`.
+        epochs: Values of every epoch: the mean of each loss term and of their sum ("loss"), the method's measures at
+            its start, and the score of `select`.
         best_epoch: Number of the epoch whose weights were kept; None without `select`.
-        seconds: How long the run took, without what an interruption lost.
-        images: How many images this process trained on, each as often as it was seen.
-        waiting: For how many of these seconds the loop waited for its next batch. Without worker processes and with
-            data on the CPU, it reads and augments in that time.
+        seconds: Duration of the run, without work lost by interruptions.
+        images: Number of images that this process trained on; repeated images count every time.
+        waiting: Seconds that the loop waited for batches. Without worker processes and with data on the CPU, this
+            includes reading and augmentation.
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
@@ -72,19 +72,20 @@ def run_identity(
     processes: int,
     channels_last: bool,
 ) -> dict[str, object]:
-    """Return the plain values by which a checkpoint is known as one of this very run.
+    """Return the plain values that identify a checkpoint as one of this run.
 
     Args:
-        given: What the caller knows of the run beyond the loop: data, learning rate, options, ...
-        objective: What is trained.
-        optimizer: What trains it.
-        old: What is known of the predecessor.
-        class_names: Names of the classes that the labels count.
-        steps: Of an epoch.
-        epochs: Passes over the training set.
-        seed: Of the run.
-        processes: How many share the work.
-        channels_last: Whether images lie as `torch.channels_last`; told only then, for checkpoints from before it.
+        given: The caller's own values: data, learning rate, options, ...
+        objective: The trained objective.
+        optimizer: The optimiser.
+        old: The predecessor.
+        class_names: Class names, indexed by the labels.
+        steps: Number of steps per epoch.
+        epochs: Number of passes over the training set.
+        seed: Random seed of the run.
+        processes: Number of processes.
+        channels_last: Whether images use the memory format `torch.channels_last`; recorded only if True, so that older
+            checkpoints stay valid.
     """
     shapes = {name: list(value.shape) for name, value in objective.state_dict().items()}
     if (shard := objective.head.shard) is not None:  # a checkpoint has the rows of all classes
@@ -106,18 +107,18 @@ def run_identity(
 
 @dataclass
 class RunState:
-    """Where a run stands.
+    """The state of a run.
 
     Args:
-        objective: What is trained; its weights and buffers are part of the state.
-        optimizer: What trains it, with all that it remembers.
-        path: File that keeps the state; None keeps none.
-        identity: What the run is; the state of another run is refused.
-        history: Of the run so far.
-        sums: Every loss term, added up since the epoch began, as scalars on the device.
-        measures: What the method measured at the start of the epoch.
-        best: The objective's state at the end of the best epoch; empty where none is chosen.
-        started: When the run would have begun had it never been interrupted, on the monotonic clock.
+        objective: The trained objective; its weights and buffers are part of the state.
+        optimizer: The optimiser, with its state.
+        path: Checkpoint file; None for none.
+        identity: Identity of the run; the state of another run is refused.
+        history: History of the run so far.
+        sums: Sums of the loss terms since the epoch began, as scalars on the device.
+        measures: Measures of the method at the start of the epoch.
+        best: State of the objective at the end of the best epoch; empty without `select`.
+        started: Start of the run on the monotonic clock, as if it had never been interrupted.
     """
 
     objective: Objective
@@ -137,23 +138,23 @@ class RunState:
             self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
 
     def take_means(self, steps: int) -> dict[str, float]:
-        """Return the mean of every loss term over the steps of an epoch, and begin new sums."""
+        """Return the mean of every loss term over the steps of an epoch, and reset the sums."""
         means = {name: (total / steps).item() for name, total in self.sums.items()}
         self.sums = {}
         return means
 
     def keep_if_best(self, epoch: int, score: float) -> None:
-        """Keep the weights of this epoch if no earlier one, all of which are in the history, scored as high."""
+        """Keep the weights of this epoch if no earlier epoch in the history scored as high."""
         previous = self.history.best_epoch
         if previous is None or score > self.history.epochs[previous]["score"]:
             self.history.best_epoch = epoch
             self.best = {name: value.detach().clone() for name, value in self.objective.state_dict().items()}
 
     def refuse_not_finite(self, epoch: int) -> None:
-        """Stop where the loss left the numbers, before a broken model replaces a whole one on disk.
+        """Stop if the loss is not finite, before a broken model replaces a valid one on disk.
 
         Raises:
-            DataError: It did.
+            DataError: The loss is not finite.
         """
         sums = {name: total.item() for name, total in self.sums.items()}
         if not np.isfinite(sums["loss"]):
@@ -164,7 +165,7 @@ class RunState:
             )
 
     def save(self, epoch: int, step: int) -> None:
-        """Write the state to the file, if there is one, so that the run can go on with this step of this epoch.
+        """Write the state to the file, if one is set, so that the run can resume at this step of this epoch.
 
         Raises:
             DataError: The loss is no longer finite.
@@ -189,7 +190,7 @@ class RunState:
         save_checkpoint(Checkpoint(self.identity, values, tensors), self.path)
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Return the whole state; of divided classes, all processes bring their rows together."""
+        """Return the whole state; if classes are divided, the rows of all processes are gathered."""
         tensors = {
             **prefixed("objective", self.objective.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
@@ -215,10 +216,10 @@ class RunState:
         }
 
     def restore(self) -> tuple[int, int]:
-        """Read the state from the file, if there is one, and start the clock.
+        """Read the state from the file, if it exists, and start the clock.
 
         Returns:
-            The epoch and the step to go on with; (0, 0) for a run that begins.
+            The epoch and the step to resume at; (0, 0) for a new run.
 
         Raises:
             ConfigError: The file is damaged or of another run; it is left untouched.
@@ -261,10 +262,10 @@ def _cuda_states() -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands.
+    """A saved state of a run.
 
     Args:
-        identity: What the run is; a checkpoint of another run is refused.
+        identity: Identity of the run; a checkpoint of another run is refused.
         values: Plain values: position, history, best score.
         tensors: Named tensors: weights, buffers, optimiser, random states.
     """
@@ -275,14 +276,14 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write a checkpoint, replacing the one before wholly or not at all."""
+    """Write a checkpoint, atomically replacing the previous one."""
     tensors = {name: values.detach().cpu().contiguous().clone() for name, values in checkpoint.tensors.items()}
     metadata = {"identity": json.dumps(checkpoint.identity, sort_keys=True), "values": json.dumps(checkpoint.values)}
     write_atomically(path, lambda part: save_file(tensors, part, metadata=metadata))
 
 
 def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
-    """Read a checkpoint of this very run.
+    """Read a checkpoint of this run.
 
     Raises:
         ConfigError: The file is damaged or belongs to a run with other settings; it is left untouched.
@@ -317,7 +318,7 @@ def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
 
 
 def checkpoint_code(path: Path) -> str | None:
-    """Return the digest of the code that wrote a checkpoint; None where it does not tell."""
+    """Return the digest of the code that wrote a checkpoint; None if it is not recorded."""
     try:
         with safe_open(regular(path), framework="pt") as content:
             code = json.loads(content.metadata()["identity"]).get("code")
@@ -339,7 +340,7 @@ def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tens
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return the state of an optimiser that keeps tensors per parameter (SGD, Adam and their kin)."""
+    """Return the state of an optimiser that keeps tensors per parameter, such as SGD and Adam."""
     state = optimizer.state_dict()["state"]
     return {
         f"{parameter}.{name}": torch.as_tensor(value)
@@ -350,7 +351,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` returned."""
+    """Restore the state that `optimizer_tensors` returned."""
     record = optimizer.state_dict()
     state: dict[int, dict[str, Tensor]] = {}
     for key, values in tensors.items():
@@ -366,7 +367,7 @@ def save_history(history: History, folder: Path) -> None:
 
 
 def load_history(folder: Path) -> History:
-    """Read what `save_history` wrote.
+    """Read a history that `save_history` wrote.
 
     Raises:
         DataError: The file is missing or damaged.

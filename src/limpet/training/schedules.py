@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of how far training has come, so that resuming needs no state."""
+"""Learning-rate schedules as pure functions of training progress, so that resuming needs no state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Schedule:
     """A factor of the base learning rate.
 
     Args:
-        interval: Whether the rate changes with every "step" or only with every "epoch".
-        factor: Maps (epochs done, with fractions; all epochs) to a factor, usually in [0, 1].
+        interval: Interval at which the rate changes: every "step" or every "epoch".
+        factor: Function from (epochs done, as a fraction; all epochs) to a factor, usually in [0, 1].
     """
 
     interval: Literal["epoch", "step"]
@@ -55,7 +55,7 @@ def cosine_restarts(floor: float = 0.01, first: float = 0.1) -> Schedule:
     The rate changes from epoch to epoch. Runs of 2, 4, 8, ... 256 epochs end with a whole cycle.
 
     Args:
-        floor: Factor that every cycle falls to.
+        floor: Factor at the end of every cycle.
         first: Factor of epoch 0.
 
     >>> [round(cosine_restarts().at(epoch, 0, 10, 8), 3) for epoch in range(8)]
@@ -82,7 +82,7 @@ def polynomial(power: float = 2.0) -> Schedule:
 
 
 def warmed_up(schedule: Schedule, epochs: float) -> Schedule:
-    """Rise linearly over the first epochs, step by step, before ``schedule`` takes over at its own clock.
+    """Rise linearly over the first epochs, step by step, then follow ``schedule`` as if it had run from the start.
 
     >>> [round(warmed_up(constant(), 2).at(epoch, 0, 1, 10), 4) for epoch in range(4)]
     [0.0, 0.5, 1.0, 1.0]

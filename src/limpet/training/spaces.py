@@ -1,4 +1,4 @@
-"""Which space a model is trained on: what was asked for, what the predecessor has, what the method knows."""
+"""Choice of the space to train on, from the settings, the predecessor and the method."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from limpet.training.experiment import Geometry
 
 @dataclass(frozen=True)
 class Settled:
-    """What a model is trained on.
+    """The space that a model is trained on.
 
     Args:
-        space: What its embeddings are points of.
-        zeta: Length at which its features are clipped; None where lengths do not count.
-        old: The predecessor, on that space; None without one.
+        space: Space of the embeddings.
+        zeta: Length at which features are clipped; None if the space ignores lengths.
+        old: The predecessor on that space; None without one.
     """
 
     space: Space
@@ -32,19 +32,19 @@ class Settled:
 
     @property
     def projection(self) -> str:
-        """How backbones are joined to the space by default.
+        """Default projection from backbones to the space.
 
-        Where lengths count, models without batch normalisation score lower after the same training
+        In spaces with lengths, models without batch normalisation score lower after the same training
         (`benchmarks/lorentz_projection.py`).
         """
         return "linear-bn" if self.space.lengths_count else "linear"
 
 
 def common_space(methods: Iterable[CompatibilityMethod]) -> str:
-    """Return the first space that all methods know.
+    """Return the first space that all methods support.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The methods have no space in common.
     """
     methods = list(methods)
     for name in SPACES:
@@ -70,15 +70,16 @@ def settle(
     """Decide the space of a model, or refuse before any data is read.
 
     Args:
-        asked: What a person said.
+        asked: Geometry settings of the user.
         method: The compatibility method.
-        dim: Dimension D of the embeddings.
-        zeta: Clipping length asked for; None leaves it to the space.
-        head: Classifier asked for, a key of `HEADS`; None takes the first that knows the space.
-        old: The predecessor. A method that needs none still inherits its space and the next ζ: it is the same recipe.
+        dim: Embedding dimension D.
+        zeta: Requested clipping length; None for the default of the space.
+        head: Requested classifier, a key of `HEADS`; None for the first that supports the space.
+        old: The predecessor. A method that needs none still inherits its space and the next ζ, to train by the same
+            recipe.
 
     Raises:
-        ConfigError: Method, classifier and space do not go together, or a value is out of range.
+        ConfigError: Method, classifier and space are incompatible, or a value is out of range.
         SpaceMismatchError: The predecessor is on another space.
     """
     name = _name(asked, method, old)
@@ -113,7 +114,7 @@ def settle(
 
 
 def _refuse_other_dimensions(space: Space, old: Space, asked: Geometry, method: CompatibilityMethod) -> None:
-    """Refuse a predecessor of other dimensions, unless its embeddings may count as padded with zeros."""
+    """Refuse a predecessor of another dimension, unless its embeddings may be padded with zeros."""
     given = f"The old model has {old.dim} dimensions, the new one {space.dim}."
     same = f"train the new model with --dim {old.dim}"
     if old.dim > space.dim:
@@ -201,9 +202,9 @@ def _refuse_method(asked: Geometry, method: CompatibilityMethod, name: str, old:
 
 
 def _on(space: Space, old: Release, asked: Geometry, method: CompatibilityMethod) -> Release:
-    """Return the predecessor on the new model's space: as it is, or laid onto it where that was asked for.
+    """Return the predecessor on the new model's space: unchanged, or lifted to it if that was requested.
 
-    One of fewer dimensions stays as it is; `OldModel.padded` lets its embeddings count as padded with zeros.
+    A predecessor of fewer dimensions is unchanged; `OldModel.padded` pads its embeddings with zeros.
     """
     if old.space.dim != space.dim:
         _refuse_other_dimensions(space, old.space, asked, method)

@@ -180,7 +180,7 @@ def _of_release(
     device: torch.device | str,
     api: ApiSettings | None,
 ) -> TextModel:
-    """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder."""
+    """Open a head and its text model; the folder of a fine-tuned model contains both."""
     from limpet.models.named_models import open_release
     from limpet.models.specs import FeatureSpec
 
@@ -236,7 +236,7 @@ def identify(
     if named.scheme == "adapter":
         through = open_map(named)
         return through.fingerprint, through.space
-    if named.scheme in OF_IMAGES:  # models of texts alone need no torch
+    if named.scheme in OF_IMAGES:  # text models need no torch
         from limpet.models.installed_encoders import ENCODERS
         from limpet.models.named_models import known_of
 

@@ -55,7 +55,7 @@ _log = logger("training")
 
 OnStep = Callable[[TrainingStep], object]
 CLASSIFIER = "classifier"
-"""What the names of a classifier's weights begin with, among those that a training starts from."""
+"""Prefix of the classifier's weights among the initial weights."""
 
 
 @showing("training")
@@ -140,7 +140,7 @@ def train_release(
         set_aside(folder, record["code"])
     release = finished(folder, identity, encoder)
     if release is not None:
-        checkpoint.unlink(missing_ok=True)  # of a run that was stopped just before it did so
+        checkpoint.unlink(missing_ok=True)  # left by a run that stopped just before deleting it
         return release
     recipe = experiment.recipe
     _log.info("training %s on %d items for %d epochs, in %s", experiment.method, len(items), recipe.epochs, folder)
@@ -167,7 +167,7 @@ def train_release(
         released = make_release(network, space.settled(), trained_on=making.trained_on(), **kept, **record)
         release = _save(released, old, making.needed, folder)
         checkpoint.unlink(missing_ok=True)
-    fabric.barrier()  # batch statistics differ between processes; the release is that of the first
+    fabric.barrier()  # batch statistics differ between processes; the first process saves the release
     return trained(folder, encoder) if release is None else release
 
 
@@ -205,7 +205,7 @@ def _check(
 def _settled(
     experiment: Experiment, method: CompatibilityMethod, old: Release | None, task: PairLoss | None
 ) -> tuple[Experiment, Space, Release | None]:
-    """Return the experiment with what its space and its method decide, that space, and the predecessor on it."""
+    """Return the experiment, completed by its space and method, that space, and the predecessor on it."""
     found = settle(
         experiment.geometry,
         method,
@@ -272,7 +272,7 @@ def _pretrained(network: EmbeddingNetwork) -> list[nn.Parameter]:
 
 
 def _refuse_random(experiment: Experiment, start: Release | None, *, pretrained: bool) -> None:
-    """Refuse to keep parts of a network as they are that would be random, or to build one that has to be given."""
+    """Refuse to freeze parts of a network that have random weights, or to build one that has to be given."""
     pretrained = pretrained or start is not None or experiment.weights is not None
     pretrained = pretrained or experiment.model.starts_from is not None
     if experiment.model.brings_weights and start is None and not pretrained:
@@ -298,7 +298,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
     }
     encode_loader = encoding_loader(items, **reading)
     lengths = items.lengths if isinstance(items, TokenSet) else None
-    stays = lengths is not None and recipe.data_on_device == "auto"  # batches of texts have a width each
+    stays = lengths is not None and recipe.data_on_device == "auto"  # the width of batches of texts varies
     resident = resident_inputs(encode_loader, fabric.device, "never" if stays else recipe.data_on_device)
     if resident is not None:
         reading |= {"resident": resident}
@@ -319,7 +319,7 @@ def _loaders(making: Making, fabric: Any) -> tuple[DataLoader[Batch], DataLoader
 
 
 def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric: Any) -> OldModel | None:
-    """Return what the method may know of the predecessor; None where it looks at none."""
+    """Return the predecessor as the method sees it; None if the method uses none."""
     old = making.needed
     if old is None:
         return None
@@ -349,13 +349,13 @@ def _stored_model(old: Release, embeddings: EmbeddingSet) -> OldModel:
 
 
 def _save(release: Release, given: Release | None, old: Release | None, folder: Path) -> Release:
-    """Save what was trained and, where its gallery is that of the predecessor on another space, that one beside it.
+    """Save the release, with the lifted predecessor beside it if that is on another space.
 
     Args:
-        release: What was trained.
+        release: The trained release.
         given: The predecessor as it was given.
-        old: The predecessor on the space that training began with; None for a method that looks at none.
-        folder: Where to.
+        old: The predecessor on the space that training began with; None for a method that uses none.
+        folder: Output folder.
     """
     if old is not None and not release.space.compares_with(old.space):  # a curvature was learned
         old = lifted(old, release.space)
@@ -405,7 +405,7 @@ def train_upgrade(
     old_images = images[split.old].compact()
     new_images = images[split.new].compact()
     if not (folder / "old").exists():
-        # a damaged image fails now: without it the data, and so the old model, would be different
+        # fail early on a damaged image: leaving it out would change the data, and so the old model
         images.images.preload(np.union1d(split.old, split.new))
     shared: dict[str, Any] = {"data_name": data_name, "loggers": loggers, "again": again}
 

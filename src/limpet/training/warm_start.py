@@ -1,4 +1,4 @@
-"""Going on from an earlier run: its weights, what its method remembers, and what it replays."""
+"""Warm starts from an earlier run: its weights, the state of its method, and replayed items."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CARRIED = "carried.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """What a run takes over from the session before it, beside the weights.
+    """State that a run inherits from the previous session, in addition to the weights.
 
     Args:
-        replayed: Which training images come from a memory of earlier sessions, bool (N,).
-        gallery: What the predecessor embedded last, labelled in its classes.
-        carried: What the method's `carried` returned after the session before.
+        replayed: Mask of the training images that come from a memory of earlier sessions, bool (N,).
+        gallery: Last embeddings of the predecessor, labelled in its classes.
+        carried: State that the method's `carried` returned after the previous session.
     """
 
     replayed: NDArray[np.bool_]
@@ -41,7 +41,7 @@ class WarmStart:
     carried: Mapping[str, Tensor] = field(default_factory=dict)
 
     def digests(self) -> dict[str, str]:
-        """Return what tells this start from others, for the record of the run."""
+        """Return digests that identify this start, for the record of the run."""
         return {
             "replayed": hashlib.sha256(self.replayed.tobytes()).hexdigest(),
             "carried": weights_digest(self.carried),
@@ -56,18 +56,18 @@ def begin_warm(
     method: CompatibilityMethod,
     class_names: Sequence[str],
 ) -> None:
-    """Give encoder, classifier and method, in place, what the predecessor leaves to them.
+    """Initialise encoder, classifier and method from the predecessor, in place.
 
     Args:
-        warm_start: What it leaves beside its weights.
+        warm_start: State of the previous session in addition to its weights.
         old: The predecessor.
-        encoder: Of the same network.
-        head: Of the same kind; rows of classes that the predecessor knows become equal to its own.
-        method: That of the session before.
+        encoder: Encoder with the same network.
+        head: Classifier of the same kind; rows of classes that the predecessor knows are copied from it.
+        method: The method of the previous session.
         class_names: Names of the rows of ``head``.
 
     Raises:
-        ConfigError: There is no predecessor, or it has another network or no classifier.
+        ConfigError: The predecessor is missing, or has another network or no classifier.
     """
     if old is None or old.head is None or old.encoder.spec != encoder.spec:
         found = "nothing" if old is None else f"a {old.encoder.spec.name} without classifier"
@@ -83,14 +83,14 @@ def begin_warm(
 
 
 def save_carried(method: CompatibilityMethod, folder: Path) -> None:
-    """Write what a method hands to its next session, if it does, to ``carried.safetensors``."""
+    """Write the state that a method hands to its next session, if any, to ``carried.safetensors``."""
     carried = {name: values.detach().cpu().contiguous().clone() for name, values in method.carried().items()}
     if carried:
         write_atomically(folder / CARRIED, lambda part: save_file(carried, part))
 
 
 def load_carried(folder: Path) -> dict[str, Tensor]:
-    """Read what `save_carried` wrote; empty where a method handed nothing on.
+    """Read the state that `save_carried` wrote; empty if there is none.
 
     Raises:
         DataError: The file is damaged.
