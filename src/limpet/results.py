@@ -1,4 +1,4 @@
-"""What all results have in common: frozen typed values, written to and read from results.json."""
+"""Base classes of all results: frozen typed values, saved to and loaded from results.json."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ Disagreement = tuple[str, Any, str]
 
 
 class Part(BaseModel):
-    """A part of results. Keys that a later version adds are kept; those of a version stay."""
+    """A part of results. Unknown keys of later versions are kept."""
 
     model_config = ConfigDict(
         frozen=True, extra="allow", defer_build=True, ser_json_inf_nan="constants"
     )  # `save` refuses them
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Return plain values for JSON."""
+        """Return plain values that can be written as JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 class Data(Part):
-    """What was searched, for people."""
+    """Description of the searched data."""
 
     name: str
     description: str
@@ -71,11 +71,11 @@ class Data(Part):
 
 
 class ModelIdentity(Part):
-    """Which model made embeddings.
+    """Identity of the model of embeddings.
 
     Args:
-        fingerprint: Of the model.
-        declared: Whether a person named it, rather than a release.
+        fingerprint: Fingerprint of the model.
+        declared: Whether the model was declared by name, rather than by a release.
     """
 
     fingerprint: str
@@ -83,7 +83,7 @@ class ModelIdentity(Part):
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of what limpet stands on, by name; what is not installed computed nothing."""
+    """Return the versions of limpet's dependencies, by name; those not installed were not used."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -92,11 +92,11 @@ def packages() -> dict[str, str]:
 
 
 class Results(Charted, Part):
-    """Results of one kind, as results.json holds them.
+    """Results of one kind, as stored in results.json.
 
-    Subclasses set `KIND`, what the file says under "kind" (None: it says nothing), `VERSION`, the version of its
-    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, and `FILE`, the
-    name of the file, where it is another than results.json.
+    Subclasses set `KIND`, the value of "kind" in the file (None: no such key), `VERSION`, the schema version, `WRITER`,
+    the writer of such results, `AGAIN`, what to repeat if they are incomplete, and `FILE`, the name of the file, if it
+    is not results.json.
     """
 
     KIND: ClassVar[str | None]
@@ -113,10 +113,10 @@ class Results(Charted, Part):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Return new results of these values, as this version of limpet writes them.
+        """Return new results with these values, in the schema of this version of limpet.
 
         Raises:
-            ConfigError: Some are missing, of another type, or contradict each other.
+            ConfigError: Values are missing, have a wrong type, or contradict each other.
         """
         for name in values.keys() - cls.model_fields.keys():
             raise unknown_name("part of results", name, list(cls.model_fields))
@@ -126,14 +126,14 @@ class Results(Charted, Part):
 
     @classmethod
     def parse(cls, document: Any, where: str = "These results") -> Self:
-        """Return results that are complete, of this kind and schema version, and whose parts agree.
+        """Parse and validate results: complete, of this kind and schema version, with consistent parts.
 
         Args:
-            document: Plain values, as a results.json holds them.
-            where: What to call them in a message.
+            document: Plain values from a results.json.
+            where: Name of the results in messages.
 
         Raises:
-            ConfigError: They are not.
+            ConfigError: The results are not valid.
         """
         if not isinstance(document, dict) or document.get("schema_version") != cls.VERSION:
             found = document.get("schema_version") if isinstance(document, dict) else type(document).__name__
@@ -172,15 +172,15 @@ class Results(Charted, Part):
         return results
 
     def disagreements(self) -> Iterator[Disagreement]:
-        """Yield every part that contradicts another."""
+        """Yield every part that is inconsistent with another."""
         yield from ()
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read the file of such results, or that of a folder, and check that everything a report needs is there.
+        """Load results from a file or a folder, and check that they are complete.
 
         Raises:
-            ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
+            ConfigError: The file is missing, not JSON, of another kind or schema version, or incomplete.
         """
         path = Path(path)
         file = path / cls.FILE if path.is_dir() else path
@@ -193,10 +193,10 @@ class Results(Charted, Part):
         return cls.parse(document, f"'{file}'")
 
     def save(self, folder: str | Path) -> Path:
-        """Write the file of such results into a folder, wholly or not at all, and return its path.
+        """Save the results to a file in a folder atomically, and return its path.
 
         Raises:
-            DataError: It could not be written, or a value is no JSON.
+            DataError: The file cannot be written, or a value cannot be written as JSON.
         """
         try:
             plain = self.model_dump(by_alias=True)  # in JSON's mode, sets, bytes and paths would become texts

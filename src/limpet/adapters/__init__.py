@@ -1,23 +1,23 @@
-"""Label-free maps between the finished embeddings of two frozen models, fitted on the same items embedded by both.
+"""Label-free maps between the embeddings of two frozen models, fitted on the same items embedded by both.
 
-Where no compatible model can be trained, a map is the other way to search one model's gallery with another one's
-queries. `ridge`, for instance, takes seconds on a CPU::
+If no compatible model can be trained, a map lets the queries of one model search the gallery of another. `ridge`, for
+instance, takes seconds on a CPU::
 
     adapter = build_adapter("ridge", {"direction": "new_to_old"}).fit(old, new)  # two EmbeddingSets, paired by id
     queries = adapter.apply(new_queries)  # points of the old model's space, to search the old gallery with
     print(adapter.report.sentences())  # what was odd about the pairs
 
-Plain arrays will do, in scikit-learn's manner: row i of both is one item, and the first is what is mapped::
+Plain arrays also work, as in scikit-learn: row i of both is one item, and the first array is mapped::
 
     old_queries = build_adapter("ridge", {}).fit(new_rows, old_rows).transform(new_queries)  # one query (D,), or many
 
-Before trusting a map, `suspect_pairs(old, new)` tells which share of the pairs does not belong together, and
-`limpet evaluate` what the mapped queries find. A map never equals embedding anew; how far it falls short depends on
+Before relying on a map, run `suspect_pairs(old, new)`, which estimates the share of mismatched pairs, and `limpet
+evaluate`, which measures retrieval with mapped queries. A map is always worse than re-embedding; the loss depends on
 the two models.
 
 `limpet.adapters.storage` saves and loads adapters. A `ScoreMap` carries scores, such as a threshold, from one system
 to another. All of this imports without torch; only fitting `residual_mlp`
-needs it. Vectors and adapters are as sensitive as what was embedded: both may be inverted.
+needs it. Vectors and adapters are as sensitive as the embedded data: both may be inverted.
 """
 
 from __future__ import annotations

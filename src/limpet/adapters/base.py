@@ -1,4 +1,4 @@
-"""What an adapter is: a map between the finished embeddings of two frozen models, fitted on the same items."""
+"""Base class of adapters: maps between the embeddings of two frozen models, fitted on the same items."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding ma
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a fit found, and what it was fitted on.
+    """Result of a fit, and its training data.
 
     Args:
         source: Fingerprint of the model whose embeddings are mapped.
         target: Fingerprint of the model whose space they are mapped into.
-        pairs: How many items it was fitted on.
-        state: The arrays that make up the map, by name.
-        trained_on: The items it was fitted on; None where that is not known.
+        pairs: Number of items it was fitted on.
+        state: Arrays of the map, by name.
+        trained_on: The items it was fitted on; None if unknown.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Fitted:
 
 
 class AdapterStorage(Protocol):
-    """What keeps adapters in folders: `limpet.adapters.storage`."""
+    """Interface of `limpet.adapters.storage`, which saves adapters to folders."""
 
     def load_adapter(self, folder: str | Path) -> Adapter:
         """Load an adapter of any kind."""
@@ -72,7 +72,7 @@ class AdapterStorage(Protocol):
 
 
 class Adapter(OnHub):
-    """A map from the embeddings of one model into the space of another one, fitted without labels.
+    """A map from the embeddings of one model to the space of another, fitted without labels.
 
     It works like a transformer of scikit-learn: ``fit(X, Y)`` learns to map row i of X to row i of Y, ``transform(X)``
     maps, and ``fit_transform(X, Y)`` does both. ``get_params``, ``set_params`` and ``sklearn.base.clone`` work;
@@ -84,8 +84,8 @@ class Adapter(OnHub):
     A subclass defines `solve`, `images` and `kind`, and stores every option under its own name.
 
     Args:
-        direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
-            to the new model.
+        direction: "new_to_old" lets queries of the new model search the old gallery; "old_to_new" maps the old gallery
+            to the space of the new model.
     """
 
     kind: ClassVar[str]
@@ -120,20 +120,20 @@ class Adapter(OnHub):
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **place: Unpack[HubPlace]) -> Adapter:
-        """Open an adapter from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
+        """Open an adapter from a folder or the Hugging Face Hub, without running its code or unpickling anything.
 
         Args:
             name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
-            **place: Where on the hub, and how it is fetched: `limpet.support.hub.HubPlace`.
+            **place: Location on the hub and download options: `limpet.support.hub.HubPlace`.
 
         Raises:
-            MissingExtraError: It is no folder, and huggingface_hub is not installed.
-            ReleaseError: It cannot be fetched, or is not what was saved.
+            MissingExtraError: The name is not a folder, and huggingface_hub is not installed.
+            ReleaseError: The adapter cannot be downloaded, or was altered.
         """
         return cls.storage().load_adapter(fetched(name, **place))
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write an adapter to a folder, with a card that the hub reads, and return its path.
+        """Save the adapter to a folder, with a model card for the hub, and return its path.
 
         Raises:
             ReleaseError: The folder holds another adapter, or cannot be written; its contents are unchanged.
@@ -146,16 +146,16 @@ class Adapter(OnHub):
 
     @abstractmethod
     def solve(self, pairs: PairedVectors) -> State:
-        """Return the arrays of the map that takes the directions of the sources to those of their targets."""
+        """Return the arrays of the map from the directions of the sources to those of their targets."""
 
     @abstractmethod
     def images(self, rows: Floats) -> Floats:
-        """Return the images (N, T), of any length, of unit rows (N, S); `map` and `transform` are for callers."""
+        """Return the images (N, T), of any length, of unit rows (N, S); callers use `map` or `transform`."""
 
     def as_steps(self) -> Steps | None:
-        """Return what `images` computes as plain steps, for serving code without limpet.
+        """Return `images` as plain steps, for serving without limpet.
 
-        None, unless a subclass says more: such an adapter maps as well, and is not exported.
+        None unless a subclass overrides it; the adapter then still maps, but cannot be exported.
         """
         return None
 
@@ -170,7 +170,7 @@ class Adapter(OnHub):
         """Models, pairs and arrays of the fit.
 
         Raises:
-            ConfigError: It was not fitted.
+            ConfigError: The adapter is not fitted.
         """
         if self._fitted is None:
             raise ConfigError(
@@ -192,24 +192,24 @@ class Adapter(OnHub):
         self, first: _Side | None = None, second: _Side | None = None, /, *, old: _Side | None = None,
         new: _Side | None = None,
     ) -> Self:  # fmt: skip
-        """Fit the map on the same items, embedded by both models; `report` then lists odd pairs.
+        """Fit the map on the same items, embedded by both models; `report` then lists anomalies of the pairs.
 
         - ``fit(old, new)`` takes two sets of embeddings, matched by id.
-        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is mapped,
-          Y is the target, whatever the direction is called.
-        - ``fit(old=..., new=...)`` takes either, and the direction says which is mapped.
+        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is mapped, Y is the
+          target, for either direction.
+        - ``fit(old=..., new=...)`` takes either, and the direction determines which is mapped.
 
-        Numbers of arrays are rounded to float32, as embeddings are stored.
+        Arrays are rounded to float32, like stored embeddings.
 
         Returns:
             The adapter itself.
 
         Raises:
-            ConfigError: There are not two sides, or one is a set and the other an array.
+            ConfigError: A side is missing, or one is a set and the other an array.
             SpaceMismatchError: A set is not on the hypersphere.
             EmptyOverlapError: No id occurs in both.
-            DataError: Both sets are of one model, there are too few pairs, a paired vector has no direction, or arrays
-                are no rows of the same items.
+            DataError: Both sets are of one model, there are too few pairs, a paired vector has no direction, or the
+                arrays are not (N, S) and (N, T).
         """
         old, new = self._sides(first, second, old, new)
         refuse_lengths(old, new, f"'{self.kind}' maps")
@@ -252,17 +252,17 @@ class Adapter(OnHub):
         return _set_of(old_rows, "declared:old"), _set_of(new_rows, "declared:new")
 
     def restore(self, fitted: Fitted) -> None:
-        """Take over what an earlier fit found."""
+        """Restore the result of an earlier fit."""
         self._fitted, self.report = fitted, None
 
     def map(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return the images (N, T) of vectors (N, S): unit rows, or 0 where an image has no direction.
+        """Return the images (N, T) of vectors (N, S): unit rows, or 0 for an image without a direction.
 
         One vector (S,) has one image (T,).
 
         Raises:
             SpaceMismatchError: The vectors have another dimension than the source.
-            DataError: A vector has no direction itself, or these are no floating numbers.
+            DataError: A vector has no direction itself, or the values are not floating-point numbers.
         """
         fitted = self.fitted
         vectors = _floating(vectors, "What is to be mapped")
@@ -280,15 +280,15 @@ class Adapter(OnHub):
         return images
 
     def transform(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return what `map` returns, by scikit-learn's name."""
+        """Same as `map`, under scikit-learn's name."""
         return self.map(vectors)
 
     def fit_transform(self, sources: NDArray[np.floating], targets: NDArray[np.floating]) -> NDArray[np.float32]:
         """Fit the map on two arrays, and return the images of the first.
 
         Args:
-            sources: What is mapped, (N, S).
-            targets: Where it shall arrive, (N, T), row by row.
+            sources: Vectors to map, (N, S).
+            targets: Target vectors (N, T), row by row.
 
         Raises:
             ConfigError: As `fit`.
@@ -297,18 +297,18 @@ class Adapter(OnHub):
         return self.fit(sources, targets).transform(sources)
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
-        """Return all options by name, the direction among them; in scikit-learn's manner.
+        """Return all options by name, including the direction, as in scikit-learn.
 
         Args:
-            deep: Of no matter: no option has options.
+            deep: Ignored: no option has nested options.
         """
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **options: Any) -> Self:
-        """Change options. What was fitted with others is forgotten; in scikit-learn's manner.
+        """Change options, as in scikit-learn. A previous fit is discarded.
 
         Raises:
-            ConfigError: There is no such option, or a value is wrong; nothing was changed.
+            ConfigError: An option is unknown, or a value is invalid; nothing is changed.
         """
         type(self)(**{**self.get_params(), **bound(type(self), options, f"adapter '{self.kind}'")})  # refuses values
         if any(getattr(self, name) != value for name, value in options.items()):
@@ -338,14 +338,14 @@ class Adapter(OnHub):
         return self._fitted is not None
 
     def apply(self, embeddings: EmbeddingSet) -> EmbeddingSet:
-        """Map embeddings of the source model into the target space; ids, labels, columns and role stay.
+        """Map embeddings of the source model to the target space; ids, labels, columns and role are kept.
 
         Returns:
             Points of the target space: unit rows, with the fingerprint `mapped_fingerprint`.
 
         Raises:
             DataError: The embeddings are of another model than the source, or an image has no direction.
-            SpaceMismatchError: They have another dimension.
+            SpaceMismatchError: The embeddings have another dimension.
         """
         check_given(embeddings=embeddings)
         fitted = self.fitted
@@ -380,13 +380,13 @@ class Adapter(OnHub):
 
     @property
     def mapped_fingerprint(self) -> str:
-        """What embeddings carry that this adapter mapped: ``adapter:<sha256>`` of its own identity and its source."""
+        """Fingerprint of mapped embeddings: ``adapter:<sha256>`` of the adapter's fingerprint and its source."""
         made_of = f"{self.fingerprint};{self.fitted.source}"
         return f"adapter:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
     @property
     def declared(self) -> bool:
-        """Whether a person, not a model, vouches for where either side's embeddings come from."""
+        """Whether the model of either side was declared by name, rather than identified by its weights."""
         return any(side.startswith("declared:") for side in (self.fitted.source, self.fitted.target))
 
 

@@ -20,28 +20,28 @@ WELL_CONDITIONED = 1e-4  # least share of the squares of singular values whose r
 class LambdaOrthogonal(AffineAdapter):
     """Least squares within λ of orthogonality, after the idea of λ-orthogonality (arXiv:2509.16664).
 
-    Only the idea is the paper's: a map may leave the orthogonal ones, by at most λ, so that it fits the other model
-    better and still keeps the geometry of its own. What is solved here is our own reading of it: minimise Σ ‖xW − y‖²
+    Only the idea is the paper's: a map may deviate from orthogonality by at most λ, so that it fits the other model
+    better and still keeps the geometry of its own. The problem solved here is our interpretation: minimise Σ ‖xW − y‖²
     subject to ‖WᵀW − I‖₂ ≤ λ in the spectral norm, that is, all singular values of W lie in [√(1 − λ), √(1 + λ)], and
-    no direction's squared length is changed by more than the share λ. With different dimensions it is the smaller of
-    WᵀW and WWᵀ. How the paper measures that distance and trains its map is not reproduced.
+    no direction's squared length is changed by more than the share λ. With different dimensions, the smaller of WᵀW and
+    WWᵀ is used. The paper's measure of that distance and its training are not reproduced.
 
-    Solved by accelerated projected gradient steps (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009, started anew
-    whenever a step would not gain) from the better of the Procrustes map and least squares, each with its singular
-    values clipped; from a larger space into a smaller one, a little beside it (`leaned`). For λ < 1 the constraint is
-    not convex, so that the result need not be the best of all maps; it is never worse than that start. With λ = 0 and a
-    source of no more dimensions than the target it is `Procrustes`, of the same ``centre``; with λ so large that the
-    bound is not met it is least squares.
+    Solved by accelerated projected gradient steps (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009, restarted whenever
+    a step brings no gain) from the better of the Procrustes map and least squares, each with its singular values
+    clipped; from a larger space into a smaller one, slightly perturbed (`leaned`). For λ < 1 the constraint is not
+    convex, so the result may not be the global optimum; it is never worse than the initial map. With λ = 0 and a source
+    of no more dimensions than the target it is `Procrustes`, of the same ``centre``; with λ so large that the bound is
+    inactive it is least squares.
 
-    Use it when a rotation fits too little and `Ridge` bends the geometry too much.
+    Use it when a rotation underfits and `Ridge` distorts the geometry too much.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
         tolerance: λ, at least 0.
-        centre: Fit about the means of both sides, as in `Procrustes`. Where embeddings point mostly into one direction,
-            fitting about the origin takes many times the steps.
-        steps: Most gradient steps; it ends before, when they no longer gain. Many directions, little tolerance and a
-            smaller target need the most.
+        centre: Fit about the means of both sides, as in `Procrustes`. If embeddings share a dominant direction, fitting
+            about the origin needs many times more steps.
+        steps: Maximum number of gradient steps; stops earlier when they bring no gain. Many dimensions, a small
+            tolerance and a smaller target need the most.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -39,24 +39,24 @@ class Local(Adapter):
     """Ridge maps of clusters of the source, shrunk to the ridge map of all pairs.
 
     Sources are clustered by cosine (k-means on the sphere, on a sample of 10,000). The map of cluster c minimises
-    Σ_c ‖[x, 1]W − y‖² + τ · mean over all pairs of ‖[x, 1] (W − W_all)‖² + τ·λ·v·‖W − W_all‖²: the map of all pairs is
-    worth τ pairs, so that a cluster of fewer follows it, and one of many its own. λ and v are those of `Ridge`.
+    Σ_c ‖[x, 1]W − y‖² + τ · mean over all pairs of ‖[x, 1] (W − W_all)‖² + τ·λ·v·‖W − W_all‖²: the map of all pairs has
+    the weight of τ pairs, so small clusters follow it, and large ones their own pairs. λ and v are those of `Ridge`.
 
-    Our own, for two models that are related by another map in every region; Drift-Adapter's residual network
-    (arXiv:2509.23471) is for the same case. Images are brought to unit length afterwards.
+    This is our own method, for two models whose relation differs between regions; Drift-Adapter's residual network
+    (arXiv:2509.23471) addresses the same case. Images are normalised afterwards.
 
-    Use it when you have many pairs, and one linear map leaves an error.
+    Use it when you have many pairs, and a single linear map underfits.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
-        clusters: Most clusters; there are never more than one for 20 pairs.
-        shrinkage: τ, in pairs, above 0; infinity is the map of all pairs. By default the best on a fifth of the pairs
-            held out, among ¼ to 16 times the source dimension, and infinity.
+        clusters: Maximum number of clusters; at most one per 20 pairs.
+        shrinkage: τ, in pairs, above 0; infinity is the map of all pairs. Default: the best on a held-out fifth of the
+            pairs, among ¼ to 16 times the source dimension, and infinity.
         assignment: "hard" maps every vector with the map of its nearest centre. "soft" averages the images of all maps,
-            weighed by softmax(cosine to the centre / temperature): continuous, and as many times slower as there are
-            clusters. Maps are fitted on hard clusters either way.
-        temperature: Of the soft weights, above 0.
-        seed: Seed of the sample and of the first centres.
+            weighted by softmax(cosine to the centre / temperature): continuous, but slower by the number of clusters.
+            Maps are fitted on hard clusters in both cases.
+        temperature: Temperature of the soft weights, above 0.
+        seed: Random seed of the sample and of the initial centres.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -26,16 +26,16 @@ from limpet.support.steps import Affine, Steps
 class LowRank(Adapter):
     """Reduced-rank ridge regression (Mukherjee and Zhu, Stat. Anal. Data Min. 4, 2011), with an offset.
 
-    Of all maps of a rank it minimises what `Ridge` minimises: with the ridge weights B, their images' principal
-    directions P are those of Bᵀ(XᵀX + λvI)B about the means, and the map is B·P_r·P_rᵀ. It is the
-    low-rank affine map of Drift-Adapter, arXiv:2509.23471, by a closed form. At full rank it is `Ridge`.
+    Among all maps of rank r, it minimises the objective of `Ridge`: with the ridge weights B, their images' principal
+    directions P are those of Bᵀ(XᵀX + λvI)B about the means, and the map is B·P_r·P_rᵀ. It is the low-rank affine map
+    of Drift-Adapter, arXiv:2509.23471, in closed form. At full rank, it equals `Ridge`.
 
-    Use it for wide vectors when the map itself must be small: it stores 2·r instead of D rows.
+    Use it for wide vectors when the map itself must be small: it stores 2·r rows instead of D.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
-        rank: r, from 1 to the smaller dimension; by default the one with the least squared error on a fifth of the
-            pairs left out in turn.
+        rank: r, from 1 to the smaller dimension; by default the one with the smallest squared error in five-fold
+            cross-validation over the pairs.
         penalty: λ, as in `Ridge`.
 
     >>> import numpy as np

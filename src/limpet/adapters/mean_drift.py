@@ -9,13 +9,13 @@ from limpet.support.steps import Affine, Steps
 
 
 class MeanDrift(Adapter):
-    """A translation: image = x + mean(y) − mean(x) of unit rows, brought to unit length.
+    """A translation: image = x + mean(y) − mean(x) of unit rows, then normalised.
 
-    After the idea of query drift compensation (arXiv:2506.00037): a model that was trained on has moved its embeddings
-    by a common drift. It does not turn: between models that were trained apart, whose coordinates have nothing in
-    common, it is of no use.
+    After the idea of query drift compensation (arXiv:2506.00037): further training of a model shifts all embeddings by
+    a common drift. It does not rotate: it is useless between independently trained models, whose coordinates are
+    unrelated.
 
-    Use it when the new model is the old one after further training, and few pairs exist.
+    Use it when the new model is the old one after further training, and you have few pairs.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.

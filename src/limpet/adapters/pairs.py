@@ -1,4 +1,4 @@
-"""The same items under two models: found by id, reported with what is odd about them, and tested for mix-ups."""
+"""Pairs of the same items under two models: matched by id, checked for anomalies, and tested for mismatches."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _PASSES = 2  # over the pairs, the later ones by maps of those that were trusted
 
 @dataclass(frozen=True)
 class SideReport:
-    """What one model contributes to the pairs.
+    """Statistics of one model's side of the pairs.
 
     Args:
-        unpaired: How many of its items the other model did not embed.
+        unpaired: Number of items that the other model did not embed.
         unpaired_ids: The first three of them, in order of the set.
-        repeated: How many paired vectors equal one before them, under another id.
-        constant: How many coordinates have one value in all pairs.
-        shortest: Least length of a paired vector.
-        longest: Greatest length of a paired vector.
+        repeated: Number of paired vectors equal to an earlier one with another id.
+        constant: Number of coordinates that are constant over all pairs.
+        shortest: Minimum length of a paired vector.
+        longest: Maximum length of a paired vector.
     """
 
     dim: int
@@ -64,11 +64,11 @@ class SideReport:
 
     @property
     def lengths_differ(self) -> bool:
-        """Whether the vectors were not brought to one length."""
+        """Whether the vectors are not normalised to one length."""
         return self.longest > self.shortest * (1 + LENGTH_TOLERANCE)
 
     def sentences(self, name: str) -> Iterator[str]:
-        """Yield what is odd, in words."""
+        """Yield one sentence per anomaly."""
         if self.unpaired:
             named = shown(self.unpaired_ids, self.unpaired)
             yield f"{self.unpaired} items of the {name} model have no partner and are left out: {named}."
@@ -88,12 +88,12 @@ class SideReport:
 
 @dataclass(frozen=True)
 class PairReport:
-    """How many pairs there are, and what is odd about them.
+    """Number of pairs and their anomalies.
 
     Args:
-        pairs: Items that both models embedded.
-        old: What is odd about the old model's side.
-        new: The same of the new one's.
+        pairs: Number of items that both models embedded.
+        old: Anomalies on the side of the old model.
+        new: Anomalies on the side of the new model.
     """
 
     pairs: int
@@ -112,7 +112,7 @@ class PairReport:
         return self.pairs <= self.source_dim
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the number of pairs and all that is odd, one sentence each."""
+        """Return the number of pairs and all anomalies, one sentence each."""
         found = [f"{self.pairs:,} items are paired by id."]
         if self.few:
             found.append(
@@ -220,12 +220,12 @@ def _hashes(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class SuspectPairs:
-    """Which share of the pairs do not belong together.
+    """Estimated share of mismatched pairs.
 
     Args:
         share: The estimate, in [0, 1].
-        low: Lower end of its 95 % interval, from the number of pairs alone: it knows nothing of the bias.
-        tested: How many pairs it rests on.
+        low: Lower end of its 95 % interval, which reflects only the number of pairs, not the bias.
+        tested: Number of tested pairs.
     """
 
     share: float
@@ -234,7 +234,7 @@ class SuspectPairs:
     tested: int
 
     def sentence(self) -> str:
-        """Say it in words."""
+        """Return the estimate as a sentence."""
         return (
             f"About {whole_percent(self.share)} of the pairs do not belong together, or belong together in no way that "
             f"a linear map could learn ({whole_percent(self.low)} to {whole_percent(self.high)}, from {self.tested:,} "
@@ -259,10 +259,9 @@ def suspect_pairs(
     right pairs hardly ever do. Twice the share of pairs in the worse half is the estimate (Storey, J. R. Statist. Soc.
     B 64, 2002, with λ = 1/2, and ranks as p-values).
 
-    Its bias is upwards: a right pair whose target is ranked in the worse half counts as two wrong ones. That happens
-    where the models are hardly related in any linear way, and where too few pairs are left to learn from: with half of
-    40 pairs wrong it says about 60 %. It is blind to mix-ups among items that resemble each other, as when partners
-    were exchanged within their class.
+    It is biased upwards: a right pair whose target is ranked in the worse half counts as two wrong ones. This happens
+    if the models are hardly linearly related, or if too few pairs remain for fitting: with half of 40 pairs wrong, it
+    estimates about 60 %. It cannot detect mismatches between similar items, such as pairs swapped within a class.
 
     Args:
         old: Embeddings of the old model.

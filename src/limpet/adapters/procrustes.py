@@ -16,22 +16,22 @@ class Procrustes(AffineAdapter):
     """Orthogonal Procrustes (Schönemann, Psychometrika 31, 1966); the first variant of Drift-Adapter, arXiv:2509.23471.
 
     With the singular value decomposition XᵀY = UΣVᵀ of the products of paired unit rows, by default about the means of
-    both sides, the map is W = UVᵀ, which may reflect. About the origin, its images have the greatest sum of inner
-    products with the targets of all such maps, and where the target has at least as many dimensions also the least
-    squared error.
+    both sides, the map is W = UVᵀ, which may include a reflection. About the origin, it maximises the sum of inner
+    products of images and targets among all such maps, and minimises the squared error if the target has at least as
+    many dimensions.
 
-    With different dimensions W is semi-orthogonal: into a larger one it keeps all angles (WWᵀ = I); into a smaller one
-    it drops the directions that the target does not tell (WᵀW = I), and images are brought to unit length afterwards.
+    With different dimensions W is semi-orthogonal: into a larger space it keeps all angles (WWᵀ = I); into a smaller
+    one it drops the directions that the target does not determine (WᵀW = I), and images are normalised afterwards.
 
-    It has fewest degrees of freedom among the adapters that turn, so it needs fewest pairs. With fewer than the smaller
-    dimension, the pairs leave open how the rest is turned.
+    It has the fewest degrees of freedom among the rotating adapters, so it needs the fewest pairs. With fewer pairs
+    than the smaller dimension, part of the rotation is undetermined.
 
-    Use it when you have few pairs, or when all distances between mapped vectors must stay as they are.
+    Use it when you have few pairs, or when all distances between mapped vectors must be preserved.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
-        centre: Turn about the means of both sides, (x − mean)W + mean: embeddings of most models point mostly into one
-            direction, which need not be the same after the turn. False turns about the origin, as Drift-Adapter does.
+        centre: Rotate about the means of both sides, (x − mean)W + mean: embeddings of most models share a dominant
+            direction, which may differ between models. False rotates about the origin, as Drift-Adapter does.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -24,24 +24,24 @@ NAMES = ("skip", "skip_offset", "inner", "inner_offset", "outer", "outer_offset"
 class ResidualMLP(Adapter):
     """Drift-Adapter's residual network (arXiv:2509.23471): image = xW + b + GELU(xA + a)·C + c.
 
-    The skip is a linear map, so that dimensions may differ. How it is trained is our own: W and b start as the `Ridge`
-    map of the training pairs, C and c as 0, so that the weights that are kept can be no worse on the held-out pairs
-    than the closed form; the loss is 1 − cosine of image and target, because cosines rank.
+    The skip connection is a linear map, so dimensions may differ. The training is our own: W and b start as the `Ridge`
+    map of the training pairs, C and c as 0, so the selected weights are never worse on the held-out pairs than the
+    closed form. The loss is 1 − cosine of image and target, because ranking uses cosines.
 
-    Images are computed with NumPy in float64: a fitted adapter needs no torch. Fitting runs on the CPU and draws from
-    generators of its own.
+    Images are computed with NumPy in float64: a fitted adapter needs no torch. Fitting runs on the CPU with its own
+    random generators.
 
-    Use it when you have many pairs, and linear maps leave an error. Fitting requires torch.
+    Use it when you have many pairs, and linear maps underfit. Fitting requires torch.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
         hidden: Width of the hidden layer.
-        epochs: Most passes over the training pairs.
-        patience: Passes without a better mean cosine on the held-out pairs after which training ends.
-        held_out: Share of the pairs that decides when to stop, between 0 and 1; at least one pair.
-        learning_rate: Of Adam.
+        epochs: Maximum number of passes over the training pairs.
+        patience: Number of passes without a better mean cosine on the held-out pairs before training stops.
+        held_out: Share of the pairs held out for early stopping, between 0 and 1; at least one pair.
+        learning_rate: Learning rate of Adam.
         batch_size: Pairs per step.
-        seed: Seed of the held-out pairs, the first weights and the order of the pairs.
+        seed: Random seed of the held-out pairs, the initial weights and the order of the pairs.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -15,14 +15,14 @@ class Ridge(AffineAdapter):
     """Ridge regression of the target's unit rows on the source's (Hoerl and Kennard, Technometrics 12, 1970).
 
     The map xW + b minimises Σ ‖xW + b − y‖² + λ·v·‖W‖², with v the mean sum of squares of a source coordinate about its
-    mean; b is not penalised. Images are brought to unit length afterwards.
+    mean; b is not penalised. Images are normalised afterwards.
 
-    Use it first: it is fast, and fits more than a rotation does.
+    Try it first: it is fast, and more flexible than a rotation.
 
     Args:
         direction: Which model's embeddings are mapped; see `Adapter`.
-        penalty: λ, at least 0; 0 is least squares. By default that of 10⁻⁶ to 10³, in steps of √10, whose maps have the
-            least squared error on a fifth of the pairs left out in turn.
+        penalty: λ, at least 0; 0 is least squares. Default: the value from 10⁻⁶ to 10³, in steps of √10, with the
+            smallest squared error in five-fold cross-validation over the pairs.
 
     >>> Ridge(), Ridge("old_to_new", penalty=0.1)
     (Ridge(), Ridge(direction='old_to_new', penalty=0.1))

@@ -1,4 +1,4 @@
-"""Scores of one system as the scores of another, so that hits of two models can be merged."""
+"""Map scores of one system to scores of another, so that hits of two models can be merged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCORE_MAP_FORMAT = 1
 
 
 class MappedScores(NamedTuple):
-    """Scores after a map, and which of them it had to guess."""
+    """Mapped scores, and which of them were extrapolated."""
 
     values: _Scores
     """Mapped scores, of the shape given."""
@@ -36,10 +36,10 @@ class MappedScores(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreMapError:
-    """How far a map is off on pairs that it was not fitted on.
+    """Error of a map on pairs that it was not fitted on.
 
     Args:
-        pairs: How many there were.
+        pairs: Number of pairs.
         mean_absolute_error: Mean of |mapped − measured|, in units of the mapped scores.
     """
 
@@ -50,20 +50,20 @@ class ScoreMapError:
 @checked
 @dataclass(frozen=True, eq=False)
 class ScoreMap:
-    """A rising, piecewise linear map from the scores of one system to those of another.
+    """An increasing, piecewise linear map from the scores of one system to those of another.
 
     Fitted by isotonic regression (pool adjacent violators; Barlow et al., Statistical Inference under Order
     Restrictions, 1972) on the scores of the same pairs of query and item under both systems; linear between its knots.
-    It gives the score to expect. Where the two systems disagree much, expectations lie closer together than scores: a
-    threshold that is mapped so does not stay as precise as it was. `Thresholds` measures those.
+    It returns the expected score. If the two systems disagree a lot, expected scores vary less than scores, so a mapped
+    threshold does not keep its precision. Use `Thresholds` for thresholds.
 
     Args:
         direction: "old_to_new" maps the old system's scores; "new_to_old" the new one's.
-        knots: Scores of the source, rising strictly, (K,).
-        values: Scores of the target there, never falling, (K,).
+        knots: Scores of the source, strictly increasing, (K,).
+        values: Scores of the target at the knots, non-decreasing, (K,).
 
     Raises:
-        ConfigError: Knots and values are no such map.
+        ConfigError: Knots and values do not define such a map.
 
     >>> scores = ScoreMap.fit([0.2, 0.4, 0.6], [0.5, 0.7, 0.9])
     >>> scores.apply([0.3, 1.0])
@@ -90,8 +90,8 @@ class ScoreMap:
         """Fit the map on scores of the same pairs of query and item under both systems, each (P,).
 
         Raises:
-            DataError: Lengths differ, a score is not finite, the source has fewer than two different scores, or those
-                of the target do not rise with them, as when larger is closer in one system and farther in the other.
+            DataError: Lengths differ, a score is not finite, the source has fewer than two different scores, or target
+                scores do not increase with them, for example if larger means closer in only one of the systems.
         """
         source, target = _sides(old_scores, new_scores, direction)
         knots, values = _isotonic(source, target)
@@ -122,17 +122,17 @@ class ScoreMap:
         queries: ArrayLike | None = None,
         seed: Seed = 0,
     ) -> ScoreMapError:
-        """Measure such a map by cross-validation: a fifth of the pairs at a time, by a map fitted on the others.
+        """Estimate the error by five-fold cross-validation over the pairs.
 
         Args:
-            old_scores: The scores that the map was fitted on (P,).
-            new_scores: The same pairs' scores under the new system (P,).
-            queries: The query of every pair (P,): pairs of one query are then left out together, because they resemble
-                each other.
-            seed: Seed of the fifths.
+            old_scores: Scores that the map was fitted on (P,).
+            new_scores: Scores of the same pairs under the new system (P,).
+            queries: Query of every pair (P,): pairs of one query are then held out together, because they are
+                correlated.
+            seed: Random seed of the folds.
 
         Raises:
-            DataError: As for `fit`, or fewer than two queries or pairs can be left out in turn.
+            DataError: As for `fit`, or there are fewer than two queries or pairs.
         """
         source, target = _sides(old_scores, new_scores, self.direction)
         fold = _folds(len(source), queries, seed)
@@ -201,14 +201,14 @@ def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64
 def save_score_map(
     score_map: ScoreMap, error: ScoreMapError, path: Path, *, candidate: str = "", old: str = "", new: str = ""
 ) -> Path:
-    """Write a map and its error as JSON, wholly or not at all, and return the path.
+    """Save a map and its error as JSON atomically, and return the path.
 
     Args:
-        score_map: The map. It was fitted through a link that knows only the items to fit on; that of all items, which
-            is saved beside it, gives scores that are close to these, but not the same.
-        error: How far it is off.
-        path: Where to.
-        candidate: Name of the link whose scores it leads to.
+        score_map: The map. It was fitted through a link fitted on a part of the items; the saved link, fitted on all
+            items, gives close but not equal scores.
+        error: Error of the map.
+        path: Output file.
+        candidate: Name of the link of the target scores.
         old: Fingerprint of the model whose scores it maps.
         new: Fingerprint of the model that the link was fitted for.
     """
@@ -227,7 +227,7 @@ def save_score_map(
 
 
 def load_score_map(path: str | Path) -> ScoreMap:
-    """Read what `save_score_map` wrote.
+    """Load a map saved by `save_score_map`.
 
     Raises:
         DataError: The file is missing or damaged.
@@ -240,7 +240,7 @@ def load_score_map(path: str | Path) -> ScoreMap:
 
 
 def pack_score_map(score_map: ScoreMap) -> bytes:
-    """Return a score map as one value, the same for the same map."""
+    """Return a score map as one deterministic value."""
     knots, values = score_map.knots.tolist(), score_map.values.tolist()
     record = {"format_version": SCORE_MAP_FORMAT, "direction": score_map.direction, "knots": knots, "values": values}
     return json.dumps(record).encode()

@@ -2,8 +2,8 @@
 
 An adapter is a folder of plain files: ``adapter.safetensors`` with the arrays of the map, ``trained-on.safetensors``
 with digests of the items it was fitted on, and ``config.json``.
-Galleries keep all of it as one value (`pack_adapter`). Loading proves that they are what was saved, runs none of
-their code and unpickles nothing.
+Galleries keep all of it as one value (`pack_adapter`). Loading verifies that they were not altered, runs none of their
+code and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class AdapterRecord(BaseModel):
     Args:
         format_version: Version of the folder's layout.
         kind: Name of the adapter in `ADAPTERS`.
-        options: What it was built with.
+        options: Options of the adapter.
         direction: "new_to_old" or "old_to_new".
         source: Fingerprint of the model whose embeddings it maps.
         target: Fingerprint of the model whose space it maps into.
-        source_space: Where they come from, with its dimension.
-        pairs: How many items it was fitted on.
-        fingerprint: Identity of the map, over all of the above but the pairs, and over all arrays.
-        trained_on: sha256 of the record of these items, in ``trained-on.safetensors``; None where that is not known.
+        source_space: Space of the source embeddings, with its dimension.
+        pairs: Number of items it was fitted on.
+        fingerprint: Identity of the map, over all of the above except `pairs`, and over all arrays.
+        trained_on: sha256 of the record of these items, in ``trained-on.safetensors``; None if unknown.
         versions: Versions of limpet, NumPy, SciPy and Python; as "code" the digest of the code that fitted it.
-        digest: sha256 of all values above, and so of everything.
+        digest: sha256 of all values above.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")  # an option may be infinite
@@ -82,19 +82,19 @@ class AdapterRecord(BaseModel):
     digest: str = ""
 
     def computed_digest(self) -> str:
-        """Return what the digest of these values is."""
+        """Return the digest of these values."""
         content = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
 def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
-    """Write a fitted adapter to a folder, and return its path.
+    """Save a fitted adapter to a folder, and return its path.
 
     Each file is durable before it takes its place; ``config.json`` is written last, and vouches for both other files.
 
     Args:
         adapter: Adapter to save.
-        folder: Output folder; other files in it are left alone.
+        folder: Output folder; other files in it are not touched.
 
     Raises:
         ConfigError: The adapter was not fitted.
@@ -216,10 +216,10 @@ def _refuse_another(folder: Path, record: AdapterRecord) -> None:
 
 
 def load_adapter(folder: str | Path) -> Adapter:
-    """Load an adapter and prove that it is what its fingerprint says.
+    """Load an adapter and verify it against its fingerprint.
 
     Raises:
-        ReleaseError: The folder is no adapter, is incomplete, or a file was altered since it was saved.
+        ReleaseError: The folder is not an adapter, is incomplete, or a file was altered since it was saved.
     """
     folder, record = Path(folder), _read_record(Path(folder))
     adapter = _restored(record, lambda: load_file(folder / ADAPTER_FILE), str(folder))

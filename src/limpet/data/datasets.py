@@ -1,4 +1,4 @@
-"""The data sets that are known by name, and how any of them is opened."""
+"""Named data sets and their readers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _Data = TypeVar("_Data")
 
 @dataclass(frozen=True)
 class Dataset(Generic[_Data]):
-    """One data set that is known by name.
+    """A named data set.
 
     Args:
-        read: Its reader; the first argument is its folder, unless ``folder`` is None.
-        folder: Name of its folder below the data root; None for data that needs no files.
-        obtained: Where its files come from, such as "its home page, NAME"; empty for those made for this package.
+        read: Reader; its first argument is the folder, unless ``folder`` is None.
+        folder: Name of the folder below the data root; None for data that needs no files.
+        obtained: Origin of the files, such as "its home page, NAME"; empty for data made for this package.
     """
 
     read: Callable[..., _Data]
@@ -54,7 +54,7 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
 
     Args:
         name_or_path: A name of `DATASETS`, a folder of images, or an ``.npz`` file.
-        root: Folder that holds the folders of the named data sets; LIMPET_DATA when left out.
+        root: Parent folder of the named data sets. Default: the environment variable LIMPET_DATA.
         options: Options of the reader, such as ``image_size``.
 
     Raises:
@@ -72,7 +72,7 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
 
 
 def data_root(given: str | Path | None = None) -> Path | None:
-    """Return the folder of the named data sets: the one given, else that of the environment variable LIMPET_DATA."""
+    """Return the given parent folder of the named data sets, or that of the environment variable LIMPET_DATA."""
     found = given or os.environ.get("LIMPET_DATA")
     return Path(found) if found else None
 
@@ -122,7 +122,7 @@ def option_names(name_or_path: str | Path) -> list[str]:
 
 
 def reader_of(path: Path) -> Callable[..., RetrievalData]:
-    """Return the reader for a path, or refuse: as an unknown name, unless it is written like a path."""
+    """Return the reader for a path, or raise an error: for an unknown name, unless it looks like a path."""
     if path.is_dir():
         return image_folder
     if path.suffix == ".npz":

@@ -1,4 +1,4 @@
-"""What limpet makes of a source: embeddings, texts to embed, and items by id for a backfill."""
+"""Read sources: embeddings, texts to embed, and items by id for a backfill."""
 
 from __future__ import annotations
 
@@ -256,15 +256,16 @@ def _made_by(source: Source, fingerprint: str | None) -> str:
 
 
 def where_of(source: Source, dim: int, similarity: str | None = None) -> tuple[Space, Form]:
-    """Return the space of the vectors of a source, and their form there.
+    """Return the space and the form of the vectors of a source.
 
     Args:
-        source: Where they are.
-        dim: Their dimension.
-        similarity: How they are compared; what the address, the source or its index says, or the cosine, when left out.
+        source: Source of the vectors.
+        dim: Dimension of the vectors.
+        similarity: Similarity of the vectors. Default: that of the address, the source or its index, or else the
+            cosine.
 
     Raises:
-        ConfigError: The source says the space itself, and a similarity was given.
+        ConfigError: The source records the space itself, and a similarity is given.
     """
     space = (source.record or {}).get("space")
     told = similarity or source.address.similarity
@@ -279,17 +280,17 @@ def where_of(source: Source, dim: int, similarity: str | None = None) -> tuple[S
 
 
 def texts_of(source: Source, *, on_empty: OnEmpty = "fail") -> TextSet:
-    """Read the texts of a source with their ids, and their labels where there are any.
+    """Read the texts of a source with their ids and, if present, their labels.
 
     Args:
-        source: Where they are.
+        source: Source of the texts.
         on_empty: What to do with a missing or blank text: "fail", or "skip", which leaves the item out and keeps its id
             in `TextSet.without_text`.
 
     Raises:
-        ConfigError: There is no column of ids or texts.
-        DataError: Labels are missing, texts are missing or blank, or either is of another type.
-        StoreError: The source is out of reach.
+        ConfigError: The source has no column of ids or texts.
+        DataError: Labels are missing, texts are missing or blank, or either has another type.
+        StoreError: The source cannot be reached.
     """
     from limpet.data.text_set import TextSet
 
@@ -301,20 +302,20 @@ def texts_of(source: Source, *, on_empty: OnEmpty = "fail") -> TextSet:
 def labelled_column(
     source: Source, columns: list[str], what: str, *, missing_as: str | None = None
 ) -> tuple[StringArray, NDArray[np.int64] | None, tuple[str, ...], StringArray]:
-    """Read a column of texts whole, with ids and with labels where there are any.
+    """Read a whole column of texts, with ids and, if present, labels.
 
     Args:
-        source: Where they are.
-        columns: Of the ids, and of the texts.
-        what: One of them in words, for messages.
+        source: Source of the column.
+        columns: Columns of the ids and of the texts.
+        what: Name of one text in messages.
         missing_as: Text of an item that has none (NULL); None to refuse it.
 
     Returns:
         Texts (N), the row of each one's class (N,) or None, the names of the classes, and ids (N).
 
     Raises:
-        DataError: Something is missing, or of another type.
-        StoreError: The source is out of reach.
+        DataError: A value is missing, or has another type.
+        StoreError: The source cannot be reached.
     """
     roles = roles_of(source)
     names = columns + ([] if roles.label is None else [roles.label])
@@ -358,7 +359,7 @@ class SourceImages:
     """Images by id, from the files that a column of a source names.
 
     Args:
-        shape: As the images are to be (channels, height, width).
+        shape: Shape of the returned images (channels, height, width).
         fit: "crop" or "squash", for images of another size.
 
     Raises:
@@ -373,7 +374,7 @@ class SourceImages:
         """Return the known ids and their pixels, uint8 (n, channels, height, width).
 
         Raises:
-            DataError: A file is missing or no image.
+            DataError: A file is missing or is not an image.
         """
         from limpet.data.images import FileImages
 

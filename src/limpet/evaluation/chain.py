@@ -1,4 +1,4 @@
-"""A chain of models, oldest first: which queries may search which earlier gallery, and what keeping that up cost."""
+"""Evaluation of a chain of models, oldest first: compatibility of queries with earlier galleries, and its cost."""
 
 from __future__ import annotations
 
@@ -40,18 +40,17 @@ _Pair = tuple[int, int]  # rows of the model that asks and of the one whose gall
 
 
 class ChainPair(Part):
-    """A newer model on the gallery of an older one.
+    """Queries of a newer model on the gallery of an older one.
 
     Args:
         new: Name of the model of the queries.
         old: Name of the model of the gallery.
-        self_old: What the queries of the older model score there.
+        self_old: Score of the older model's queries on this gallery.
         interval: Paired interval of the difference.
-        violates: Whether the gain is not above the smallest one that counts, 0 unless another was asked for.
-        verdict: Of the interval, and of what is guarded.
-        first_hits: How first hits fare; None where no single answer is right or wrong.
-        worse: Guarded metrics in which the newer model is clearly worse: the whole interval of the difference is below
-            0.
+        violates: Whether the gain is not above the minimum effect, 0 by default.
+        verdict: Verdict of the interval and the guard metrics.
+        first_hits: Changes of the first hits; None if no single answer is right or wrong.
+        worse: Guard metrics in which the newer model is clearly worse: the whole interval of the difference is below 0.
     """
 
     new: str
@@ -71,21 +70,21 @@ class ChainPair(Part):
 
 
 class ChainResults(Results):
-    """An evaluation of a chain of T models as results.json holds it; see `ChainEvaluation`.
+    """Evaluation of a chain of T models as stored in results.json; see `ChainEvaluation`.
 
     Args:
         matrix: Rows are queries, columns galleries; None above the diagonal.
         independent_self: Self score of every model's recipe without alignment (T,).
-        trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
+        trained_shares: Share of the queries that each model was trained on (T,), 0 if unknown.
         pairs: Every newer model on every older gallery.
-        guards: Further metrics, none of which may be clearly worse.
-        min_effect: The smallest gain that is called compatible, where one was asked for.
-        ties: What ties there are, by search ("new on old") and by model.
-        violations: How many pairs violate the criterion.
-        compatible: Whether none does, and none is clearly worse in what is guarded.
-        p_up: Of every model (T,), per variant.
-        p_comp: (T, T), per variant and baseline.
-        p_score: (T, T), per baseline.
+        guards: Further metrics that must not be clearly worse.
+        min_effect: Smallest gain that is called compatible, if set.
+        ties: Statistics of ties, by search ("new on old") and by model.
+        violations: Number of pairs that violate the criterion.
+        compatible: Whether no pair violates it or is clearly worse in a guard metric.
+        p_up: P_up of every model (T,), per variant.
+        p_comp: P_comp (T, T), per variant and baseline.
+        p_score: P_score (T, T), per baseline.
     """
 
     KIND: ClassVar[str | None] = "chain"
@@ -145,29 +144,29 @@ class ChainResults(Results):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChainEvaluation:
-    """What a chain of T models scores on one test set; scores are fractions in [0, 1].
+    """Scores of a chain of T models on one test set, in [0, 1].
 
     Args:
-        names: What people call the models, oldest first.
+        names: Display names of the models, oldest first.
         metric: The metric of all scores.
-        judged: Whether a score says what is right; without it no pair is called compatible.
-        protocol: How it was measured: sizes, options, resamples, seed.
-        fingerprints: Of every model by name, and whether a person declared it.
-        independent_fingerprints: The same of the independent models, by the name of the model each belongs to.
+        judged: Whether scores measure correctness; otherwise, no pair is called compatible.
+        protocol: Protocol of the measurement: sizes, options, resamples, seed.
+        fingerprints: Fingerprint of every model by name, and whether it was declared.
+        independent_fingerprints: Fingerprints of the independent models, by the name of the corresponding model.
         matrix: (T, T): queries of model i on the gallery of model j, for j <= i; NaN above.
-        interval: Of every score, by (i, j).
+        interval: Interval of every score, by (i, j).
         gain_interval: Paired interval of M[i, j] - M[j, j], by (i, j) with j < i.
-        min_effect: The smallest gain that is called compatible, in place of 0.
-        ties: What ties there are, by search ("new on old") and by model.
-        guards: Further metrics, none of which may be clearly worse than with the older model's own queries.
-        worse: Those of them that are, by (i, j) with j < i.
-        first_hits: How first hits fare, by (i, j) with j < i, where single answers are right or wrong.
+        min_effect: Smallest gain that is called compatible, in place of 0.
+        ties: Statistics of ties, by search ("new on old") and by model.
+        guards: Further metrics that must not be clearly worse than for the older model's own queries.
+        worse: Guard metrics that are clearly worse, by (i, j) with j < i.
+        first_hits: Changes of the first hits, by (i, j) with j < i, if single answers are right or wrong.
         ac: Share of pairs with M[i, j] > M[j, j]; see `average_compatibility`.
         violations: (T, T) bool: pairs with M[i, j] - M[j, j] <= min_effect.
-        independent_self: (T,) self score of every model's recipe without alignment, that of the first model its own;
-            None where no independent models were given.
+        independent_self: Self score of every model's recipe without alignment (T,); for the first model, its own. None
+            if no independent models are given.
         p: P metrics per variant and reading of the old model, see `chain_metrics`; None without independent models.
-        trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
+        trained_shares: Share of the queries that each model was trained on (T,), 0 if unknown.
     """
 
     names: tuple[str, ...]
@@ -193,15 +192,15 @@ class ChainEvaluation:
 
     @property
     def compatible(self) -> bool:
-        """Whether no pair violates the criterion or is clearly worse elsewhere, and scores say what is right.
+        """Whether scores measure correctness, and no pair violates the criterion or is clearly worse elsewhere.
 
-        No model but the first may have been trained on more of the queries than `TRAINED_SHARE`.
+        Only the first model may have been trained on more than `TRAINED_SHARE` of the queries.
         """
         held_out = all(share <= TRAINED_SHARE for share in self.trained_shares[1:])
         return self.judged and held_out and not self.violations.any() and not any(self.worse.values())
 
     def results(self, *, title: str, data: Data) -> ChainResults:
-        """Return results for tables, a page and results.json."""
+        """Return results for tables, an HTML page and results.json."""
         return ChainResults.of(
             title=title,
             data=data,
@@ -270,7 +269,7 @@ def evaluate_chain(
     seed: int = 0,
     device: str | None = None,
 ) -> ChainEvaluation:
-    """Measure the queries of every model on its own and every earlier gallery, by any protocol.
+    """Evaluate the queries of every model on its own and every earlier gallery, by any protocol.
 
     The models must have embedded the same items, matched by id. Labels may come with any of them.
 
@@ -281,26 +280,26 @@ def evaluate_chain(
         generations: Queries and gallery of every model, oldest first; the keys of a mapping are their names.
         independent: Queries and gallery of the recipe of every model but the first, trained without alignment, in the
             order of the chain; for P_up and P_comp.
-        protocol: Who answers what, and what is averaged; by label when left out.
-        metric: A name that the protocol knows; its own gate metric when left out.
-        min_effect: The smallest gain in the metric that is called compatible; smaller ones are violations.
-        guards: Metrics in which no newer model may be clearly worse than the older one on its gallery; that of the
-            first hit when left out, () for none.
-        resamples: Bootstrap resamples.
-        resample: Draw "queries", or whole "classes", whose queries are correlated. "auto": classes where several
+        protocol: Evaluation protocol. Default: by label.
+        metric: Name of a metric of the protocol. Default: its gate metric.
+        min_effect: Smallest gain in the metric that is called compatible; smaller ones are violations.
+        guards: Metrics in which no newer model may be clearly worse than the older one on its gallery. Default: that of
+            the first hit; () for none.
+        resamples: Number of bootstrap resamples.
+        resample: Draw "queries", or whole "classes", whose queries are correlated. "auto" draws classes if several
             queries share one.
         level: Level of the intervals.
-        seed: Seed of the bootstrap.
-        device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
+        seed: Random seed of the bootstrap.
+        device: Device for rankings, such as "cuda"; None for the CPU, without torch.
 
     Returns:
-        The matrix, its summary, and P metrics under both readings. NaN where the independent model is not better than
-        the old one; see `ChainMetrics.undefined`.
+        The matrix, its summary, and P metrics under both readings. NaN if the independent model is not better than the
+        old one; see `ChainMetrics.undefined`.
 
     Raises:
-        ConfigError: An unknown metric or option.
-        DataError: Fewer than two models, one of them twice, or another number of independent models; labels that the
-            protocol needs are missing or contradict each other.
+        ConfigError: A metric or option is unknown.
+        DataError: There are fewer than two models, a model occurs twice, or the number of independent models is wrong;
+            labels that the protocol needs are missing or contradict each other.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: Two models of the chain have different spaces.
     """

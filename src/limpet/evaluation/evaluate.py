@@ -1,4 +1,4 @@
-"""The whole evidence about an upgrade in one call: self-tests, cross-test, scores, intervals, flips, curve, verdict."""
+"""Evaluation of an upgrade in one call: self-tests, cross-test, scores, intervals, flips, curve, verdict."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def evaluate(
         metrics: Metrics of the protocol. Default: its own choice. The gate metric is added if it is missing.
         gate_metric: The metric that decides the verdict. Default: the protocol's own.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
-        min_effect: Smallest gain in the gate metric that counts as compatible.
+        min_effect: Smallest gain in the gate metric that is called compatible.
         guards: Metrics that must not be clearly worse in the cross-test: if the whole interval of cross - self_old is
             below 0, "compatible" becomes "mixed". Default: every metric, and that of the first hit; () for none.
         exclude_same_id: Without a protocol: leave out the gallery item with the id of the query. Default: if each model
@@ -103,10 +103,10 @@ def evaluate(
         mixing: Largest loss of old queries, as a fraction, in a gallery with vectors of both models; see
             `measure_mixing`. Default: not measured.
         old_classes: Names of the classes that the old model has seen, to report its uncertainty about these and others.
-        device: Where rankings are computed, such as "cuda"; None for the CPU, without torch.
+        device: Device for rankings, such as "cuda"; None for the CPU, without torch.
 
     Raises:
-        ConfigError: A metric or option is unknown, a pair stands beside one set, or mixing cannot be judged.
+        ConfigError: A metric or option is unknown, a pair is combined with a single set, or mixing cannot be judged.
         DataError: Fingerprints or labels contradict each other, or a side is empty.
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: The models, or the sides of ``cross``, have different spaces.

@@ -1,8 +1,8 @@
 """Ranking metrics: pure functions from rankings to one value per query.
 
-A query without any relevant item has no value: NaN. Means, intervals and the decision to count such a query as zero
-come after. Definitions are those of the literature; precision at a relevant item of 0-based rank r, with i relevant
-items up to and including it, is i / (r + 1).
+A query without any relevant item has the value NaN. Callers compute means and intervals, and decide whether such a
+query counts as zero. Definitions are those of the literature; precision at a relevant item of 0-based rank r, with i
+relevant items up to and including it, is i / (r + 1).
 
 Where items tie, that is, have the same score, every metric is its expectation over all orders of the tied items, each
 order being equally likely. Take a group of n tied items, r of them relevant, with a items above it, b of these
@@ -143,7 +143,7 @@ def precision_at(k: int) -> Metric:
 
 
 def recall_at(k: int) -> Metric:
-    """Whether any relevant item is among the first k: 1 or 0 (recall@k; re-identification says CMC@k).
+    """Whether any relevant item is among the first k: 1 or 0 (recall@k; CMC@k in re-identification).
 
     >>> recall_at(1)(Ranked.of([[0, 2], [1]], [4, 4])).tolist()
     [1.0, 0.0]
@@ -166,7 +166,7 @@ def discounted_gain(k: int | None = None) -> Metric:
     """Normalised discounted cumulative gain of the first k places, or of all (nDCG, nDCG@k).
 
     A relevant item at 0-based rank r adds its gain divided by log2(r + 2); the sum is divided by that of the best
-    order, so that 1 is the most. Gains are the grades of relevance as they are given, 1 each where there are none.
+    order, so the maximum is 1. Gains are the given grades of relevance, or 1 without grades.
 
     A gain of 1 at rank 0 and one of 3 at rank 1: (1 + 3 / log2(3)) / (3 + 1 / log2(3)).
 
@@ -199,7 +199,7 @@ def discounted_gain(k: int | None = None) -> Metric:
 
 
 def reciprocal_rank(k: int | None = None) -> Metric:
-    """Reciprocal of the place of the first relevant item, 0 where none is within k places (MRR, MRR@k).
+    """Reciprocal of the place of the first relevant item, 0 if none is within k places (MRR, MRR@k).
 
     First relevant items at ranks 0 and 2, places 1 and 3:
 
@@ -258,7 +258,7 @@ def metrics_named(names: Sequence[str]) -> dict[str, Metric]:
     """Return the metric functions of these names; k stands for any whole number from 1.
 
     Raises:
-        ConfigError: No names, or an unknown one.
+        ConfigError: No names are given, or a name is unknown.
 
     >>> sorted(metrics_named(["map", "recall@5"]))
     ['map', 'recall@5']

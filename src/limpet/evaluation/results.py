@@ -1,4 +1,4 @@
-"""An evaluation as a typed value, and evaluations of several new models against one old model as results."""
+"""Results of an evaluation, and of several new models evaluated against one old model."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ GAIN = "cross_minus_self_old"
 
 
 class Bootstrap(Part):
-    """How intervals were drawn.
+    """Bootstrap settings of the intervals.
 
     Args:
-        resamples: How many.
-        level: Of the intervals.
-        seed: Of the draws.
-        resample: What was drawn, "queries" or "classes".
-        groups: From how many of them.
+        resamples: Number of resamples.
+        level: Level of the intervals.
+        seed: Random seed of the draws.
+        resample: Unit of resampling, "queries" or "classes".
+        groups: Number of these units.
     """
 
     resamples: int
@@ -60,16 +60,16 @@ class Bootstrap(Part):
 
 
 class ProtocolRecord(Part):
-    """How something was measured. Options of the protocol are further attributes, see `options`.
+    """Protocol of a measurement. Options of the protocol are further attributes, see `options`.
 
     Args:
         name: A key of `PROTOCOLS`.
-        units: What scores are averaged over.
-        queries: How many were given.
-        gallery: How many items were searched.
-        queries_counted: How many units count in the gate metric; None where nothing was scored.
-        metrics: What was measured.
-        left_out: What the rules of the protocol set aside, counted, in words.
+        units: Units that scores are averaged over.
+        queries: Number of queries.
+        gallery: Number of gallery items.
+        queries_counted: Number of units with a value in the gate metric; None if nothing was scored.
+        metrics: Names of the metrics.
+        left_out: Number of items excluded by the rules of the protocol, as text.
         bootstrap: See `Bootstrap`.
     """
 
@@ -92,15 +92,14 @@ class ProtocolRecord(Part):
         metrics: Sequence[str] = (),
         counted: NDArray[np.float64] | None = None,
     ) -> Self:
-        """Return how sides were measured.
+        """Return the record of a measurement.
 
         Args:
-            protocol: By which protocol.
+            protocol: Protocol of the measurement.
             sides: Queries and gallery of a model.
-            draws: How intervals were drawn.
-            metrics: What was measured.
-            counted: One value per unit in the metric that decides, NaN where a unit does not count; None where nothing
-                was scored.
+            draws: Bootstrap settings.
+            metrics: Names of the metrics.
+            counted: One value per unit in the gate metric, NaN for excluded units; None if nothing was scored.
         """
         drawn = Drawn("queries", len(sides[0])) if counted is None else groups_drawn(counted, draws.clusters)
         return cls(
@@ -127,11 +126,11 @@ class ProtocolRecord(Part):
 
 
 class TrainedItems(Part):
-    """How many items of an evaluation a model was trained or fitted on.
+    """Number of items of an evaluation that a model was trained or fitted on.
 
     Args:
-        queries: Of the queries.
-        gallery: Of the gallery.
+        queries: Number of queries among them.
+        gallery: Number of gallery items among them.
     """
 
     queries: Count
@@ -139,51 +138,52 @@ class TrainedItems(Part):
 
 
 class Evaluation(Charted, Part):
-    """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
+    """Results of an evaluation. Every score is a mean over queries in [0, 1]; without labels, scores are None.
 
-    Whatever is not defined is None, such as P_comp without an independent model.
+    Undefined values are None, such as P_comp without an independent model.
 
     Args:
-        verdict: "compatible", "mixed" (better by the metric that decides, clearly worse by a guard), "inconclusive",
-            "not compatible", "not held out" (better, on queries that the new model was trained on), or "unlabelled"
-            where nothing could be judged.
-        first_hits: How first hits fare, where single answers are right or wrong; None where none are.
-        gate: What decides: the "interval" of cross - self_old, or the "point".
-        gate_metric: The metric that decides.
-        min_effect: The smallest gain that is called compatible, where one was asked for.
+        verdict: "compatible", "mixed" (better in the gate metric, clearly worse in a guard metric), "inconclusive",
+            "not compatible", "not held out" (better, on queries that the new model was trained on), or "unlabelled" if
+            nothing could be judged.
+        first_hits: Changes of the first hits, if single answers are right or wrong; otherwise None.
+        gate: Rule of the verdict: the "interval" of cross - self_old, or the "point".
+        gate_metric: Metric of the verdict.
+        min_effect: Smallest gain that is called compatible, if set.
         rounding: How much the gate metric of a query changes, on average, if the old vectors are rounded to 16 bits;
-            measured where a gain is so small that rounding may give it.
-        ties: What ties there are; None where nothing was scored.
-        fingerprints: Which models: "old", "new" and "independent", which may be None.
-        protocol: How it was measured: sizes, options, resamples, seed.
-        uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `gallery_uncertainty`.
-        mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where
-            the models' own embeddings meet.
-        agreement: Where nothing could be judged: how alike old and new rankings are; see `agreement_of`.
-        guards: Further metrics, none of which may be clearly worse in the cross-test than old queries were.
-        worse: Those of them that are: the whole interval of cross - self_old is below 0.
+            measured if the gain is so small that rounding may explain it.
+        ties: Statistics of ties; None if nothing was scored.
+        fingerprints: Fingerprints of the models "old", "new" and "independent", which may be None.
+        protocol: Protocol of the measurement: sizes, options, resamples, seed.
+        uncertainty: Uncertainty of the models on the gallery, if their embeddings include it; see
+            `gallery_uncertainty`.
+        mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that comes from a map or a head; None
+            if the models' own embeddings are compared.
+        agreement: Similarity of old and new rankings, if nothing could be judged; see `agreement_of`.
+        guards: Further metrics that must not be clearly worse in the cross-test than for old queries.
+        worse: Guard metrics that are clearly worse: the whole interval of cross - self_old is below 0.
         self_old: Old queries on the old gallery.
         self_new: New queries on the new gallery.
-        self_independent: The same for the independent model, where there is one.
-        cross: New queries on the old gallery, or what a map or a head made of either.
-        cross_independent: Independent queries on the old gallery: what cross is without any alignment.
+        self_independent: Independent queries on the independent gallery, if there is an independent model.
+        cross: New queries on the old gallery, either of them possibly mapped by a map or a head.
+        cross_independent: Independent queries on the old gallery: the cross-test without any alignment.
         compatible: Whether cross > self_old, strictly, per metric.
         interval: Paired intervals of the two differences, per metric.
         mean_interval: Intervals of the scores, per system and metric.
-        p_value: Of each difference being 0, per metric, by a paired permutation test; see `intervals`.
+        p_value: p-value of each difference, per metric, by a paired permutation test; see `intervals`.
         p_up: See `compatibility.p_up`, per variant and metric.
         p_comp: See `compatibility.p_comp`, likewise.
         p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
-        undefined: Why "p_up" or "p_comp" is not defined, per metric, where an independent model was evaluated.
+        undefined: Reason why "p_up" or "p_comp" is not defined, per metric, if an independent model was evaluated.
         negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
         positive_flip_rate: Share of queries wrong before and right now, likewise.
-        class_change: How each class fares in the cross-test, by the gate metric.
-        upgrade_curve: Quality while the gallery is re-embedded. None where a map or a head made the queries of the
+        class_change: Change of each class in the cross-test, in the gate metric.
+        upgrade_curve: Quality while the gallery is re-embedded. None if a map or a head maps the queries of the
             cross-test.
-        mixing: Queries of both models on galleries that hold vectors of both; None where it was not measured.
-        trained_on: How many queries and gallery items each model was trained on, by "old", "new" and "independent"; of
-            "new" with the map or head between the models. None where that is not known.
-        per_query: One value per query, by system and metric, in the order of the old queries; never written.
+        mixing: Queries of both models on galleries that hold vectors of both; None if not measured.
+        trained_on: Number of queries and gallery items that each model was trained on, by "old", "new" and
+            "independent"; "new" includes the map or head between the models. None if unknown.
+        per_query: One value per query, by system and metric, in the order of the old queries; not saved.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -235,7 +235,7 @@ class Evaluation(Charted, Part):
 
     @property
     def trained_share(self) -> float | None:
-        """Share of the queries that the new model was trained on; None where that is not known."""
+        """Share of the queries that the new model was trained on; None if unknown."""
         items = self.trained_on.get("new")
         return None if items is None else items.queries / max(1, self.protocol.queries)
 
@@ -245,35 +245,35 @@ class Evaluation(Charted, Part):
         return self.self_old is not None
 
     def score(self, system: System, metric: str | None = None) -> float | None:
-        """Return what a system scores, in the gate metric when left out; None where it has no score."""
+        """Return the score of a system, by default in the gate metric; None if it has no score."""
         values: _Values | None = getattr(self, system)
         return None if values is None else values.get(metric or self.gate_metric)
 
     def score_interval(self, system: System, metric: str | None = None) -> NumberInterval | None:
-        """Return the interval of a score; None where there is none."""
+        """Return the interval of a score; None if undefined."""
         return ((self.mean_interval or {}).get(system) or {}).get(metric or self.gate_metric)
 
     def gain(self, metric: str | None = None) -> float | None:
-        """Return cross - self_old; None where it was not measured."""
+        """Return cross - self_old; None if not measured."""
         cross, old = self.score("cross", metric), self.score("self_old", metric)
         return None if cross is None or old is None else cross - old
 
     def gain_interval(self, metric: str | None = None, difference: str = GAIN) -> NumberInterval | None:
-        """Return the paired interval of a difference, by default cross - self_old; None where there is none."""
+        """Return the paired interval of a difference, by default cross - self_old; None if undefined."""
         return ((self.interval or {}).get(metric or self.gate_metric) or {}).get(difference)
 
     def chance(self, metric: str | None = None, difference: str = GAIN) -> float | None:
-        """Return the p-value of a difference, by default cross - self_old; None where there is none."""
+        """Return the p-value of a difference, by default cross - self_old; None if undefined."""
         return ((self.p_value or {}).get(metric or self.gate_metric) or {}).get(difference)
 
     def p(
         self, name: Literal["p_up", "p_comp", "p_score"], variant: Variant = "raw", metric: str | None = None
     ) -> Number:
-        """Return a P metric; None where it is not defined."""
+        """Return a P metric; None if undefined."""
         return ((getattr(self, name) or {}).get(variant) or {}).get(metric or self.gate_metric)
 
     def clearly_worse(self) -> tuple[str, ...]:
-        """Return the metrics that are clearly worse in the cross-test: those that are guarded, and the gate's."""
+        """Return the metrics that are clearly worse in the cross-test, among the guards and the gate metric."""
         kept = [*self.guards, *([self.gate_metric] if self.guards else [])]
         return clearly_worse({metric: self.gain_interval(metric) for metric in self.interval or {} if metric in kept})
 
@@ -282,9 +282,9 @@ class EvaluationResults(Results):
     """Evaluations of one or more new models against the same old one.
 
     Args:
-        data: What was searched.
-        models: What is known of each model by name ("old", and the names below): backbone, dim, method, options, seed.
-        evaluations: By the name of the new model that people shall read, such as its method.
+        data: Searched data.
+        models: Metadata of each model by name ("old", and the names below): backbone, dim, method, options, seed.
+        evaluations: Evaluation by display name of the new model, such as its method.
     """
 
     KIND: ClassVar[str | None] = None
@@ -297,11 +297,11 @@ class EvaluationResults(Results):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Return results of evaluations that can be shown side by side.
+        """Return the results of comparable evaluations.
 
         Raises:
-            ConfigError: No evaluation, or a part of ``data`` is missing.
-            DataError: The evaluations are of different old models, data or protocols.
+            ConfigError: No evaluation is given, or a part of ``data`` is missing.
+            DataError: The evaluations have different old models, data or protocols.
         """
         results = super().of(**values)
         for (first_name, first), (name, other) in pairwise(results.evaluations.items()):
@@ -320,23 +320,23 @@ class EvaluationResults(Results):
         return results
 
     def disagreements(self) -> Iterator[Disagreement]:
-        """Yield every part that contradicts another."""
+        """Yield every part that is inconsistent with another."""
         if not self.evaluations:
             yield "evaluations", "empty: no evaluation", "at least one new model"
 
     @property
     def first(self) -> Evaluation:
-        """The first evaluation, which has old model, gate and protocol in common with the others."""
+        """The first evaluation; old model, gate and protocol are the same in all evaluations."""
         return next(iter(self.evaluations.values()))
 
     def only(self, where: str = "These results") -> Evaluation:
         """Return the one evaluation.
 
         Args:
-            where: What to call these results in a message.
+            where: Name of these results in messages.
 
         Raises:
-            ConfigError: There are several.
+            ConfigError: There are several evaluations.
         """
         if len(self.evaluations) != 1:
             raise ConfigError(

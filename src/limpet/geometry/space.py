@@ -1,4 +1,4 @@
-"""What points are and how their similarity is measured."""
+"""Spaces: the definition of points and of their similarity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class SpaceRecord(TypedDict):
-    """A space as files hold it; see `Space` for the values."""
+    """A space as stored in files; see `Space` for the values."""
 
     name: str
     dim: int
@@ -30,12 +30,12 @@ class SpaceRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Space(ABC):
-    """One geometry with its dimension.
+    """A geometry with its dimension.
 
     Args:
         name: Name of the geometry, a key of `SEARCH_SPACES`.
         dim: Dimension D of a point as it is stored (at least 1).
-        curvature: Positive K of a space of constant curvature -K, or None where the word has no use.
+        curvature: Positive K of a space of constant curvature -K; None for spaces without a curvature.
     """
 
     points_are: ClassVar[str]
@@ -62,7 +62,7 @@ class Space(ABC):
 
     @property
     def live_curvature(self) -> Any:
-        """K as the mathematics takes it: a number; a tensor only while it is learned."""
+        """K for computations: a number, or a tensor while it is learned."""
         return self.curvature
 
     def record(self) -> SpaceRecord:
@@ -91,22 +91,22 @@ class Space(ABC):
         return form
 
     def pads(self, narrower: Space) -> bool:
-        """Return whether points of a space of fewer dimensions, with zeros appended, are as similar here as there."""
+        """Return whether zero-padded points of a space of fewer dimensions keep their similarities in this space."""
         return self.pads_with_zeros and type(narrower) is type(self) and narrower.dim < self.dim
 
     def compares_with(self, other: Space) -> bool:
-        """Return whether points of another space are points of this one, or would be with zeros; see `query_form`."""
+        """Return whether points of another space, possibly zero-padded, are points of this one; see `query_form`."""
         return self == other or self.pads(other) or other.pads(self)
 
     def query_form(self, points: NDArray[np.float32], gallery: Space) -> NDArray[np.float32]:
         """Return vectors (N, D'') whose inner products with the index form of a gallery rank its items.
 
-        Where the spaces differ in their dimension only, the narrower side counts as padded with zeros: queries lose
-        what the gallery has zeros for, or get zeros themselves, and scores stay those of the wider space.
+        If the spaces differ only in their dimension, the narrower side is padded with zeros: queries are truncated or
+        zero-padded to the gallery's dimension, and scores are those of the wider space.
 
         Args:
             points: Queries (N, D), points of this space.
-            gallery: The space of what is searched.
+            gallery: Space of the gallery.
 
         Raises:
             SpaceMismatchError: Points of the two spaces cannot be compared.
@@ -125,7 +125,7 @@ class Space(ABC):
         """Map raw features (..., D) to points of the space."""
 
     def as_steps(self) -> Steps | None:
-        """Return what `project` computes as plain steps; None where the space does not say it."""
+        """Return `project` as plain steps; None if the space does not define them."""
         return None
 
     def unproject(self, points: Tensor) -> Tensor:
@@ -133,14 +133,14 @@ class Space(ABC):
         return points
 
     def canonical(self, points: Tensor) -> Tensor:
-        """Return points (..., D) as `project` returns them, from points as they may be stored."""
+        """Return points (..., D) in the form that `project` returns, from stored points."""
         return points
 
     @abstractmethod
     def similarity(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
         """Return ``scale`` times the similarity (n, m) of points x (n, D) and y (m, D); larger is closer.
 
-        Points are taken as `project`, `canonical` and `centre` return them.
+        Points must have the form that `project`, `canonical` and `centre` return.
         """
 
     @abstractmethod
@@ -157,26 +157,26 @@ class Space(ABC):
 
     @property
     def summed_dim(self) -> int:
-        """Length of the vectors whose sum a mean is made of; see `summed`."""
+        """Length of the vectors that are summed to compute a mean; see `summed`."""
         return self.dim
 
     @abstractmethod
     def summed(self, points: Tensor) -> Tensor:
-        """Return what is added up over points (N, D) to average them: (N, `summed_dim`)."""
+        """Return the vectors (N, `summed_dim`) that are summed to average points (N, D)."""
 
     @abstractmethod
     def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
         """Turn sums by class (C, `summed_dim`) of `summed` and counts (C,) into mean points (C, D)."""
 
     def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-        """Return the mean point of every class (C, D), zero for an absent one, and how many points it had (C,)."""
+        """Return the mean point of every class (C, D), zero for an absent class, and the class sizes (C,)."""
         from limpet.geometry.segments import segment_sum
 
         sums, counts = segment_sum(self.summed(points), labels, num_classes)
         return self.centre(sums, counts), counts
 
     def uncertainty(self, points: Tensor) -> Tensor | None:
-        """Return a value in [0, 1] per point, or None where the space knows no uncertainty."""
+        """Return a value in [0, 1] per point, or None if the space defines no uncertainty."""
         return None
 
     # The same on arrays, for stored vectors. What a space does not say without torch, it is asked with torch.
@@ -207,11 +207,11 @@ class Space(ABC):
         return None if values is None else _array(values)
 
     def clip_after(self, previous: float | None, given: float | None = None) -> float | None:
-        """Return the length at which the next model's features are clipped, None where lengths do not count.
+        """Return the length at which the next model's features are clipped; None if lengths are ignored.
 
         Args:
-            previous: That of the predecessor; None without one.
-            given: What a person asked for; None leaves it to the space.
+            previous: Clipping length of the predecessor; None without one.
+            given: Requested length; None for the default of the space.
 
         Raises:
             ConfigError: The space has no such length, or the one given is out of range.
@@ -220,15 +220,15 @@ class Space(ABC):
         return None
 
     def takes_features_of(self, other: Space) -> bool:
-        """Return whether features that another model made for the space ``other`` can be projected onto this one."""
+        """Return whether features of a model for the space ``other`` can be projected onto this space."""
         return self == other
 
     def parameters_of(self) -> nn.Module | None:
-        """Return what is learned about the space itself while a model trains; None where nothing is."""
+        """Return the learnable parameter of the space during training; None if it has none."""
         return None
 
     def settled(self) -> Space:
-        """Return the space with what was learned about it as plain numbers."""
+        """Return the space with learned values as plain numbers."""
         return self
 
 

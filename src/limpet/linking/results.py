@@ -102,7 +102,7 @@ class Names(NamedTuple):
 
 
 class AdaptResults(Results):
-    """Adapters and heads compared.
+    """Results of a comparison of adapters and heads.
 
     Args:
         data: The pairs.
@@ -205,7 +205,7 @@ class AdaptResults(Results):
         return self.named(self.recommendation.candidate) if self.recommendation.action in KIND_OF else None
 
     def disagreements(self) -> Iterator[Disagreement]:
-        """Yield every part that contradicts another."""
+        """Yield every part that is inconsistent with another."""
         data, protocol, metric = self.data, self.protocol, self.protocol.metric
         judged = protocol.judged is not None
         expected = "ndcg@10" if judged else "map" if data.labelled else "overlap@10"

@@ -47,13 +47,13 @@ GAMMA_SCHEDULES: dict[str, Callable[[int, int], float]] = {
 class AdvBCT(CompatibilityMethod):
     r"""Boundary-aware backward-compatible learning (Pan et al., CVPR 2023, arXiv:2305.02610, Eqs. 2, 12, 14).
 
-    A critic D tries to tell new embeddings from old ones while the new model learns to fool it: the gradient of A
-    reaches it with the opposite sign, times a factor that rises from 0 to 1. And every new embedding must stay within
-    an elastic distance r of its old class centre o, a mean of unit vectors that is not brought to unit length. The
+    A critic D learns to distinguish new embeddings from old ones, while the new model learns to fool it: the gradient
+    of A reaches the model with the opposite sign, times a factor that rises from 0 to 1. Every new embedding must also
+    stay within an elastic distance r of its old class centre o, a mean of unit vectors that is not normalised. The
     share u of a class is learned, between 0 and 1; V are the items outside their boundary.
 
-    The critic needs thousands of steps, and an old model nearly as good as the new one. In 50 steps it changes nothing;
-    beside an old model that is much worse it gains less, and costs the new one (`benchmarks/results/regimes.md`).
+    The critic needs thousands of steps, and an old model nearly as good as the new one. It has no effect within 50
+    steps; if the old model is much worse, it gains less and degrades the new model (`benchmarks/results/regimes.md`).
 
     Loss:
         L = \lambda_t L_\text{task} + \lambda R + \lambda_a \gamma_e A
@@ -62,17 +62,17 @@ class AdvBCT(CompatibilityMethod):
         A = \frac{1}{B} \sum_i [ - \log D_\text{new}(x_i) - \log D_\text{old}(x_i^\text{old}) ]
 
     Args:
-        weight: Factor of the boundary term (the paper's lambda); with 0 no boundaries are measured.
-        adversarial_weight: Factor of the adversarial term, on top of its schedule (the paper's gamma).
+        weight: Factor of the boundary term (the paper's lambda); 0 measures no boundaries.
+        adversarial_weight: Factor of the adversarial term, multiplied by its schedule (the paper's gamma).
         task_weight: Factor of the classification loss; 0 for the ablation without it.
         threshold: Common radius towards which each class's own is pulled (the paper's t).
-        classes: Where boundaries come from: "old", the old model's own training set (the released code), so that
-            classes new to the data have none; "new", all classes of the new training set under the old model.
+        classes: Source of the boundaries: "old", the old model's own training set (the released code), so that new
+            classes have none; "new", all classes of the new training set under the old model.
         iqr: Outlier rule in interquartile ranges.
-        critic_on: What the critic sees: "features", embeddings as they are (AdvBCT's released code), or "points", unit
-            vectors (MixBCT's copy of it).
-        joint_batch_norm: Let the critic see old and new in one batch. The released code does not, which hides
-            differences of mean and scale from it.
+        critic_on: Input of the critic: "features", raw embeddings (AdvBCT's released code), or "points", unit vectors
+            (MixBCT's copy of it).
+        joint_batch_norm: Feed old and new embeddings to the critic in one batch. The released code does not, which
+            hides differences of mean and scale from it.
         gamma_schedule: "released" is (E − e + 1)/E in epoch e of E, "linear" is (E − e)/E, "constant" is 1.
         hidden: Width of the critic's hidden layer.
 
@@ -87,9 +87,9 @@ class AdvBCT(CompatibilityMethod):
         hidden: 100
 
     Departures:
-        The released code decides where the paper differs: the radius has one form instead of two branches, and the
-        boundary term is a mean over V, the items outside their boundary, instead of a sum over all. Classes of one
-        item have no boundary.
+        If the released code and the paper differ, the code is followed: the radius has one form instead of two
+        branches, and the boundary term is a mean over V, the items outside their boundary, instead of a sum over all.
+        Classes with a single item have no boundary.
     """
 
     old_view = "same"

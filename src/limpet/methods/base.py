@@ -1,4 +1,4 @@
-"""What a compatibility method is given, and what it may answer."""
+"""Interface of compatibility methods: their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY_SPACE = frozenset(SPACES)
 
 
 class Batch(NamedTuple):
-    """What a loader yields; a tuple, because that is what crosses process and device boundaries unchanged."""
+    """Batch of a loader; a tuple, because tuples pass process and device boundaries unchanged."""
 
     inputs: Tensor
     """Items as the encoder takes them; images are uint8 (B, channels, height, width)."""
@@ -42,12 +42,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One model's view of a batch, at least float32.
+    """View of one model on a batch, in at least float32.
 
     Args:
         features: Raw embeddings (B, D), whose lengths some methods need.
-        points: The same as points of the space (B, D).
-        space: What the points are points of.
+        points: The embeddings as points of the space (B, D).
+        space: Space of the points.
     """
 
     features: Tensor
@@ -89,14 +89,14 @@ class Head(nn.Module, ABC):
         return mean_cross_entropy(self.logits(view), labels)
 
     def divide(self, rank: int, processes: int) -> None:
-        """Keep the rows of the classes of one process alone, in a classifier that can, and is asked to."""
+        """Keep only the rows of the classes of one process, if the classifier supports it and is configured to."""
 
     def reunite(self) -> None:
-        """Bring the rows of all classes together again, in all processes."""
+        """Gather the rows of all classes again, in all processes."""
 
 
 class PrototypeClassifier(Head):
-    """A fixed classifier made of points, one per class (C, D): ``scale`` times the similarity to each."""
+    """A fixed classifier of one point per class (C, D): ``scale`` times the similarity to each."""
 
     spaces = EVERY_SPACE
     normalised = True
@@ -112,12 +112,12 @@ class PrototypeClassifier(Head):
 
 
 class NoClassifier(Head):
-    """Stands where a classifier would, while the task is trained elsewhere: its loss is 0, and it scores nothing."""
+    """Placeholder for a classifier if the task is trained elsewhere: its loss is 0, and it has no scores."""
 
     spaces = EVERY_SPACE
 
     def logits(self, view: View) -> Tensor:
-        """Refuse: there is nothing to score with.
+        """Raise an error: no classifier exists.
 
         Raises:
             ConfigError: Always.
@@ -135,7 +135,7 @@ class NoClassifier(Head):
 
 
 class LossAlone(Head):
-    """What methods see of a classifier whose classes are divided: its loss, and neither its rows nor its scores."""
+    """View of a classifier whose classes are divided among processes: only its loss, no rows or scores."""
 
     spaces = EVERY_SPACE
 
@@ -145,7 +145,7 @@ class LossAlone(Head):
         self.scale, self.normalised = head.scale, head.normalised
 
     def logits(self, view: View) -> Tensor:
-        """Refuse: no process has them.
+        """Raise an error: no process has all scores.
 
         Raises:
             ConfigError: Always.
@@ -158,18 +158,18 @@ class LossAlone(Head):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
-        """Refuse: no process has all rows."""
+        """Raise an error: no process has all rows."""
         raise _divided("weights")
 
 
 class NarrowHead(Head):
-    """A classifier of fewer dimensions over a wider space: it reads the first of them, and knows nothing of the rest.
+    """A classifier of fewer dimensions over a wider space: it reads only the first dimensions.
 
-    Its scores of points that end in zeros are those of the classifier itself.
+    For zero-padded points, its scores equal those of the classifier itself.
 
     Args:
         head: The classifier.
-        narrow: The space whose views it reads.
+        narrow: Space of the views that it reads.
         dim: Dimension of the wider space.
     """
 
@@ -184,16 +184,16 @@ class NarrowHead(Head):
         return nn.functional.pad(self.head.weight, (0, self.dim - self.narrow.dim))
 
     def logits(self, view: View) -> Tensor:
-        """Return what the classifier makes of the first values (B, C)."""
+        """Return the scores of the classifier for the first values (B, C)."""
         return self.head.logits(view.first(self.narrow))
 
 
 class NarrowEncoder(nn.Module):
-    """An encoder of fewer dimensions whose embeddings get zeros appended.
+    """An encoder of fewer dimensions whose embeddings are padded with zeros.
 
     Args:
         encoder: The encoder.
-        dim: Dimension D of what comes out.
+        dim: Output dimension D.
     """
 
     def __init__(self, encoder: nn.Module, dim: int) -> None:
@@ -229,9 +229,9 @@ Read = Literal["head", "old", "old_embeddings", "index", "replayed", "epoch", "p
 
 @dataclass(frozen=True)
 class Step:
-    """All that a method may know about one batch; with several processes, the batches of all of them in order.
+    """All inputs of a method for one batch; with several processes, the batches of all of them in order.
 
-    Every process computes the whole loss, with the same draws; it propagates only the gradient of its own rows.
+    Every process computes the whole loss with the same random draws, but propagates only the gradient of its rows.
 
     Args:
         new: The view of the model in training; gradients flow through it.
@@ -270,25 +270,25 @@ class Step:
 
 
 def task_of(step: Step, view: View, chosen: Tensor) -> Tensor:
-    """Return the task loss of the chosen rows, bool (B,), of a view of the items; 0 where none is."""
+    """Return the task loss of the chosen rows, bool (B,), of a view of the items; 0 if none is chosen."""
     return step.head.loss(View(view.features[chosen], view.points[chosen], view.space), step.labels[chosen])
 
 
 @dataclass(frozen=True)
 class OldModel:
-    """All that is known of the predecessor.
+    """All data of the predecessor.
 
     Args:
         embeddings: Raw features of the NEW training set, row i for index i, labelled in the new classes.
         classes: Class names in the order of the old classifier's rows.
         head: The old classifier; None when it was discarded.
         own_training: Raw features of the old model's own training set or gallery, labelled in `classes`.
-        encoder: The frozen old model, when its view is computed on the same augmented items; None to use the
-            cached rows of `embeddings`.
-        gallery: What an older model, whose gallery is to be searched, embedded of the same items, row by row; only for
-            methods that say `maps_gallery`, over a frozen model, which is then the predecessor.
-        own_space: The space of fewer dimensions on which it embeds, where all of this counts as padded with zeros to
-            that of the new model, see `padded`; None where it is as it is.
+        encoder: The frozen old model, if its view is computed on the same augmented items; None to use the cached rows
+            of `embeddings`.
+        gallery: Embeddings of the same items, row by row, by the older model of the gallery to search; only for methods
+            with `maps_gallery`, over a frozen model, which is then the predecessor.
+        own_space: The predecessor's own space, if it has fewer dimensions and all embeddings are zero-padded to the
+            space of the new model, see `padded`; otherwise None.
     """
 
     embeddings: EmbeddingSet
@@ -300,15 +300,15 @@ class OldModel:
     own_space: Space | None = None
 
     def padded(self, space: Space) -> OldModel:
-        """Return the predecessor as one of a space of more dimensions: its embeddings end in zeros.
+        """Return the predecessor in a space of more dimensions, with zero-padded embeddings.
 
-        Its classifier reads the first values of an embedding alone.
+        Its classifier reads only the first values of an embedding.
 
         Args:
-            space: That of the new model; its own gives it as it is.
+            space: Space of the new model; its own space returns it unchanged.
 
         Raises:
-            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+            SpaceMismatchError: The space has fewer dimensions, is of another kind, or does not support padding.
         """
         own = self.embeddings.space
         if space == own:
@@ -325,16 +325,16 @@ class OldModel:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a method may know at the start of an epoch.
+    """Inputs of a method at the start of an epoch.
 
     Args:
         index: Number of the epoch, from 0.
-        total: How many epochs there are.
+        total: Number of epochs.
         training_size: Number of training items.
         generator: CPU generator, seeded as in `Step`.
-        new_embeddings: Encodes the whole training set with the model as it is now (no augmentation, no gradient)
-            and returns its view, rows in dataset order; costs one pass over the data each time it is called.
-        new_prototypes: The same pass, of which only the mean point of every class is kept (C, D).
+        new_embeddings: Function that encodes the whole training set with the current model (no augmentation, no
+            gradient) and returns its view, rows in dataset order; each call costs one pass over the data.
+        new_prototypes: Function that runs the same pass but keeps only the mean point of every class (C, D).
     """
 
     index: int
@@ -346,9 +346,9 @@ class Epoch:
 
 
 class CompatibilityMethod(nn.Module):
-    """Base of all methods; every hook but `forward` defaults to nothing.
+    """Base class of all methods; every hook except `forward` does nothing by default.
 
-    A method is a module so that its buffers and parameters train, move and are saved with the rest.
+    A method is a module, so its buffers and parameters are trained, moved and saved with the model.
     """
 
     spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
@@ -412,7 +412,7 @@ class CompatibilityMethod(nn.Module):
 
     @property
     def reads(self) -> frozenset[Read]:
-        """What the method needs under its options, beside the new view, the labels and random draws.
+        """Inputs that the method needs with its options, in addition to the new view, the labels and random draws.
 
         Training provides all of it. If you call the method from your own loop, this property lists what to pass.
 
@@ -425,32 +425,32 @@ class CompatibilityMethod(nn.Module):
         return frozenset()
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
-        """Look at the predecessor once, before the optimiser is built; may register buffers and parameters.
+        """Process the predecessor once, before the optimiser is built; may register buffers and parameters.
 
-        It may run twice (when a run is resumed) and must then arrive at the same state.
+        It runs again when a run is resumed, and must then produce the same state.
         """
 
     def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float] | None:
-        """Run before the first step of every epoch; what it computes belongs into buffers.
+        """Run before the first step of every epoch; store computed values in buffers.
 
-        A run that is resumed in the middle of an epoch does not run it again: it finds the buffers as they were.
+        It does not run again when a run is resumed within an epoch; buffers are restored instead.
 
         Returns:
-            Named numbers for the log of this epoch, such as how far something moved; they are no part of the loss.
+            Named values for the log of this epoch, such as the movement of targets; they are not part of the loss.
         """
         return None
 
     def change_inputs(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the inputs that the model in training sees instead of those of the batch, such as mixed ones.
 
-        Runs before `forward` of the same step, with the generator of that step. A predecessor sees the batch as it is.
+        Runs before `forward` of the same step, with the generator of that step. A predecessor sees the unchanged batch.
         With several processes, a method that overrides it is given the inputs of all of them.
         """
         return batch.inputs
 
     @abstractmethod
     def forward(self, step: Step) -> dict[str, Tensor]:
-        """Return named scalar terms; their sum is the loss and their names are the log."""
+        """Return named scalar terms, which are summed to the loss and logged by name."""
         raise NotImplementedError
 
     def penalty(self, model: nn.Module) -> dict[str, Tensor]:
@@ -458,34 +458,34 @@ class CompatibilityMethod(nn.Module):
         return {}
 
     def after_step(self, model: nn.Module) -> None:
-        """Run when the weights have moved and the gradients are still there."""
+        """Run after the optimiser step, before gradients are cleared."""
 
     def on_training_end(self, head: Head) -> None:
-        """Change the classifier, in place, into one that reads the embeddings of the release as they are.
+        """Change the classifier in place, so that it reads the embeddings of the release directly.
 
-        Runs once, with the chosen weights restored: where a method showed the classifier something else in training,
-        such as the embeddings in another basis, it is brought back here.
+        Runs once, with the chosen weights restored. Needed if the classifier was trained on other inputs, such as
+        embeddings in another basis.
         """
 
     def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
-        """Run after training with the chosen weights restored; items un-augmented, in dataset order.
+        """Run after training, with the chosen weights restored; items are un-augmented, in dataset order.
 
-        Called for the images of the session that just ended, replayed ones among them.
+        Called for the images of the session that just ended, including replayed ones.
         """
 
     def carried(self) -> dict[str, Tensor]:
-        """Return what the same method needs to know in the next session, after `on_session_end`; saved with it."""
+        """Return the state that the method needs in the next session, after `on_session_end`; it is saved."""
         return {}
 
     def gallery_adapter(self, carried: Mapping[str, Tensor], old: EmbeddingSet, new: EmbeddingSet) -> Adapter | None:
-        """Return the map of an older model's gallery that was learnt with a head; None where none was.
+        """Return the map of an older model's gallery that was learnt with a head; None if there is none.
 
         Args:
-            carried: What `carried` returned after training.
-            old: What it maps, as it was trained on.
-            new: What the head makes of the same items.
+            carried: Return value of `carried` after training.
+            old: Embeddings to map, as used in training.
+            new: Embeddings of the same items by the head.
         """
         return None
 
     def carry_over(self, found: Mapping[str, Tensor]) -> None:
-        """Take what `carried` returned after the session before; runs before `prepare`."""
+        """Restore the state that `carried` returned after the previous session; runs before `prepare`."""

@@ -18,27 +18,27 @@ UNSCALED_TEMPERATURE = 0.05
 class BCT(CompatibilityMethod):
     r"""Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
 
-    The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If
-    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it: one for
-    every class of the new data, of which the classifier would leave out those that it does not know. Between
-    sessions that share no class it has nothing to classify, and replays exemplars there, as CVS's comparison does.
+    The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If that
+    classifier is not available, or knows none of the new classes, the old model's class means replace it: one for every
+    class of the new data, including classes that the classifier would ignore. In sessions that share no class, it has
+    no items to classify, and replays exemplars, as in CVS's comparison.
 
     Loss:
         L = L_\text{task} + \frac{\lambda}{|K|} \sum_{i \in K} \text{CE}(W_\text{old} x_i, y_i)
 
     Args:
         weight: Factor of the influence term (the paper's lambda).
-        temperature: Divides the similarities to class means, where these replace the old classifier; left out, they
-            are scaled as the new head scales its own, or divided by 0.05 beside a head without a scale.
-        classifier: "old", the old classifier where there is one; "means", class means in any case, as in MixBCT's
-            comparison, where old classifiers are taken to be gone.
+        temperature: Divisor of the similarities to class means, if these replace the old classifier. Default: the scale
+            of the new head, or 0.05 for heads without a scale.
+        classifier: "old", the old classifier if available; "means", always class means, as in MixBCT's comparison,
+            which assumes that old classifiers are not available.
 
     Paper settings:
         weight: 1
 
     Departures:
-        Where the old classifier is missing or knows none of the classes, class means of the old embeddings replace
-        it, at the scale of the new head. K are the items whose class the old model knows.
+        If the old classifier is missing or knows none of the classes, class means of the old embeddings replace it, at
+        the scale of the new head. K are the items whose class the old model knows.
     """
 
     spaces = EVERY_SPACE

@@ -14,19 +14,19 @@ from limpet.support.ranges import NonNegative, Positive, Share
 
 
 class BlendedTargets(CompatibilityMethod):
-    r"""Every new embedding is to find its old one, less what sets that apart from its class without reason.
+    r"""Contrast new embeddings with blends of their old embedding and the old mean of their class.
 
-    Methods of class means (`p2s`) lose where the searched classes were not trained on: a mean says nothing of how items
-    of a class differ, which is what carries over to others. Methods of single old embeddings (`hoc`, `l2`) teach what
-    the old model got wrong with them. Here the target of item i, of class y, lies between both, for old embeddings v,
-    their class means p and a share a: t_i = n(a·v_i + (1 − a)·p_y). Two terms beside the task:
+    Methods of class means (`p2s`) are worse on classes outside the training set: a mean contains no differences between
+    the items of a class, which generalise to other classes. Methods of single old embeddings (`hoc`, `l2`) also learn
+    the errors of the old model. Here the target of item i, of class y, is between both, for old embeddings v, their
+    class means p and a share a: t_i = n(a·v_i + (1 − a)·p_y). Two terms are added to the task:
 
-    - pairs: z_i is to find t_i among the targets of the batch, those of its own class left out:
+    - pairs: z_i must retrieve t_i among the targets of the batch, excluding those of its own class:
       −log( exp(z_i·t_i/τ) / ( exp(z_i·t_i/τ) + Σ_{j: y_j ≠ y_i} exp(z_i·t_j/τ) ) );
-    - classes: z_i is to find p_y among the means of all classes, as in `p2s`.
+    - classes: z_i must retrieve p_y among the means of all classes, as in `p2s`.
 
-    With a = 1 and no second term it is the contrast of `hot_refresh` with all negatives; with the second alone it is
-    `p2s`. No paper proposes this; docs/results/own_method.md says what its parts bring, and where it loses.
+    With a = 1 and no second term, it is the contrast of `hot_refresh` with all negatives; with only the second term, it
+    is `p2s`. No paper proposes this method; docs/results/own_method.md has an ablation and its weaknesses.
 
     Loss:
         L = L_\text{task} + \lambda [ (1 - s) P + s C ]
@@ -37,10 +37,10 @@ class BlendedTargets(CompatibilityMethod):
 
     Args:
         weight: Factor of the sum of both terms.
-        class_share: Share of the second term in their sum, in [0, 1]; that of the first is the rest.
-        old_share: How much of a target is the item's own old embedding (a), in [0, 1].
-        temperature: Divides the cosines of the first term.
-        class_temperature: Divides those of the second, 0.07 as in `p2s`.
+        class_share: Share of the second term in their sum, in [0, 1]; the first has the rest.
+        old_share: Share of the item's own old embedding in its target (a), in [0, 1].
+        temperature: Divisor of the cosines of the first term.
+        class_temperature: Divisor of the cosines of the second term, 0.07 as in `p2s`.
     """
 
     space_reason = "a target lies between two directions"

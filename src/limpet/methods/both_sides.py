@@ -53,25 +53,25 @@ class GalleryMap(nn.Module):
 
 
 class BothSides(CompatibilityMethod):
-    r"""A head over the new model and a map of the old vectors, learnt together; pairs need no labels.
+    r"""Learn a head over the new model and a map of the old vectors together; pairs need no labels.
 
-    The head h stays with the frozen new model; the map g, the ridge map and a small network beside it, takes there what
-    an older model embedded, so that nothing is embedded again. Three terms:
+    The head h stays close to the frozen new model; the map g, the ridge map plus a small network, maps the vectors of
+    an older model there, so that no item is re-embedded. Three terms:
 
-    - the task, of both views: one classifier learns from h(x) and from g(v), where a class is known;
-    - a contrast: h(x_i) is to find g(v_i) among the g(v_j) of the batch, items of its own class left out;
-    - keep: of items without a class, the similarities h·h and g·g follow those of the frozen model, see `keep`.
+    - the task, of both views: one classifier learns from h(x) and from g(v), if a class is known;
+    - a contrast: h(x_i) must retrieve g(v_i) among the g(v_j) of the batch, excluding items of its own class;
+    - keep: for items without a class, the similarities h·h and g·g follow those of the frozen model, see `keep`.
 
-    Pairs of different items break the contrast. Those that ridge, fitted without them, does not find again are left
-    out of all that looks at g (`trusted_pairs`).
+    Mismatched pairs break the contrast. Pairs that a held-out ridge map does not retrieve are excluded from all terms
+    with g (`trusted_pairs`).
 
-    In every step both maps see another part of every vector alone (dropout, Srivastava et al., JMLR 2014): seeing all
-    of it, they learn few items of many numbers by heart, see `benchmarks/both_sides_dropout.py`.
+    In every step, both maps see only a random part of every vector (dropout, Srivastava et al., JMLR 2014). Without
+    dropout, they overfit to few items of many dimensions, see `benchmarks/both_sides_dropout.py`.
 
-    It is for heads over frozen models. Without an older model's vectors, those of the predecessor are mapped. The
+    Use it for heads over frozen models. Without vectors of an older model, those of the predecessor are mapped. The
     nearest published methods are FastFill (Jaeckle et al., ICLR 2023, arXiv:2303.04766), which trains such a map with
-    the new model's classifier but leaves the new model alone, and BiCT (Su et al., IJCAI 2023), which trains
-    the new model and a forward map of the old vectors with losses of its own. This combination of terms is ours;
+    the new model's classifier but does not change the new model, and BiCT (Su et al., IJCAI 2023), which trains the new
+    model and a forward map of the old vectors with losses of its own. This combination of terms is ours;
     `benchmarks/partial_labels.py` measures it.
 
     Loss:
@@ -83,10 +83,10 @@ class BothSides(CompatibilityMethod):
     Args:
         weight: Factor of the contrast.
         keep: Factor of the kept similarities.
-        scale: Multiplies the cosines of the contrast.
-        hidden: Width of the hidden layer of g; as wide as the new embedding when left out.
-        doubt: Pairs that are wrong with a higher probability are left out; 1 leaves none out.
-        dropout: Share of the numbers of a vector that neither map sees in a step, drawn for each alone; 0 shows all.
+        scale: Factor of the cosines of the contrast.
+        hidden: Width of the hidden layer of g. Default: the dimension of the new embedding.
+        doubt: Maximum probability that a pair is mismatched; pairs above are excluded, 1 excludes none.
+        dropout: Share of the values of a vector dropped in a step, drawn for each map independently; 0 drops none.
     """
 
     unlabelled = True

@@ -32,19 +32,18 @@ ELEMENTS = 2**25  # of one block of angles: 128 MiB in float32
 class CVS(CompatibilityMethod):
     r"""Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, arXiv:2205.13384).
 
-    A model continues to learn session after session, and the gallery is never re-embedded. The data coherence holds
-    every embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery. The
-    model coherence holds it near the last model's embedding of the same item, and away from those of other classes.
-    Exemplars chosen by herding are shuffled among the session's own images. Both losses work on unit vectors. In the
-    equations, k(i) is the item of another class whose old embedding is nearest to item i's new one, e is a replayed
-    embedding, which is shorter than 1, and S are the items whose class has one.
+    A model continues to learn session after session, and the gallery is never re-embedded. The data coherence keeps
+    every embedding close to the replayed embedding of its class, the mean of its gallery embeddings by earlier models.
+    The model coherence keeps it close to the last model's embedding of the same item, and away from those of other
+    classes. Exemplars chosen by herding are mixed into the images of the session. Both losses work on unit vectors. In
+    the equations, k(i) is the item of another class whose old embedding is nearest to item i's new one, e is a replayed
+    embedding, whose length is below 1, and S are the items whose class has one.
 
-    The model coherence gains where models drift: in sessions that bring no class again. Where a tenth of a session or
-    more is of earlier classes it adds nothing beside the data coherence
-    (`benchmarks/results/continual_omniglot-drift.md`).
+    The model coherence helps if models drift: in sessions without earlier classes. If a tenth of a session or more is
+    of earlier classes, it adds nothing to the data coherence (`benchmarks/results/continual_omniglot-drift.md`).
 
-    Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
-    coherence, the paper's α, which it tunes itself; its β stays 1.
+    Both weights trade compatibility against the task. A fair comparison may tune only the weight of the model
+    coherence, the paper's α, which the paper tunes as well; its β stays 1.
 
     Loss:
         L = L_\text{task} + \alpha M + \beta D
@@ -52,23 +51,22 @@ class CVS(CompatibilityMethod):
         D = \frac{1}{|S|} \sum_{i \in S} \lVert z_i - e_{y_i} \rVert^2
 
     Args:
-        coherence: What holds embeddings near the last model's. "model": the paper's triplet. Or what the paper
-            compares it with (Tables C.3 and C.4): "batch_hard", the farthest item of the class and the nearest of
-            another (batches then hold two items of a class, or the number in the recipe's items_per_class);
-            "dark_knowledge", the old classifier's scores; "absolute", "relative" and "relative_frobenius", distances
-            to and between the last model's embeddings; "angles" and "distances", relational distillation;
-            "dark_rank", the order of neighbours; "none", nothing.
-        model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
-        data_weight: Factor of the data coherence (β); with 0 the gallery is not used.
+        coherence: Loss that keeps embeddings close to those of the last model. "model": the paper's triplet.
+            Alternatives from the paper's comparison (Tables C.3 and C.4): "batch_hard", the farthest item of the class
+            and the nearest of another (batches then hold two items of a class, or the number in the recipe's
+            items_per_class); "dark_knowledge", the old classifier's scores; "absolute", "relative" and
+            "relative_frobenius", distances to and between the last model's embeddings; "angles" and "distances",
+            relational distillation; "dark_rank", the order of neighbours; "none", no loss.
+        model_weight: Factor of `coherence` (α; the paper chose among 1 and 10); 0 skips it.
+        data_weight: Factor of the data coherence (β); 0 ignores the gallery.
         margin: Margin of the triplets "model" and "batch_hard".
-        squared: Square the distances of these triplets, as the paper prints them.
-        temperature: Divides the scores of "dark_knowledge".
-        aggregation: The mean that is a replayed embedding: "item_mean", over all its gallery embeddings;
-            "session_mean", over the means of the sessions that have any; "literal", as Eq. 1 is printed, which divides
-            by all sessions.
-        reduction: What the data coherence is divided by: "selected", the items that have a replayed embedding;
-            "batch", all, as Eq. 4 is printed.
-        replay: Keep exemplars; without them a session sees its own images only, as in the paper's ablation.
+        squared: Square the distances of these triplets, as printed in the paper.
+        temperature: Divisor of the scores of "dark_knowledge".
+        aggregation: Mean that defines a replayed embedding: "item_mean", over all its gallery embeddings;
+            "session_mean", over the means of its sessions; "literal", Eq. 1 as printed, which divides by all sessions.
+        reduction: Divisor of the data coherence: "selected", the number of items with a replayed embedding; "batch",
+            the batch size, Eq. 4 as printed.
+        replay: Keep exemplars; without them, a session sees only its own images, as in the paper's ablation.
 
     Paper settings:
         model_weight: 10, chosen from 1 and 10
@@ -80,8 +78,8 @@ class CVS(CompatibilityMethod):
         replay: True
 
     Departures:
-        The released code decides where it differs from the paper: distances of the triplet are not squared, the data
-        coherence is a mean over the items that have a replayed embedding, and that is a mean over items, not sessions.
+        If the released code and the paper differ, the code is followed: distances of the triplet are not squared, the
+        data coherence is a mean over the items with a replayed embedding, which is a mean over items, not sessions.
     """
 
     sessions_only = True

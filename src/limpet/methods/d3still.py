@@ -20,9 +20,9 @@ SLACK = 0.1  # added to a difference of old similarities, by which another one i
 class D3still(CompatibilityMethod):
     r"""Decoupled differential distillation (Xie et al., CVPR 2024): keep the order of old neighbours.
 
-    Each item has its nearest others in the batch, by the old model. A new embedding is asked for the same differences
-    of similarity between them, those that it sees in the wrong order weighing most, and for the same similarity to the
-    old embedding of its own item. That needs no labels: items without a class take part in it, and only there.
+    Every item has nearest neighbours in the batch, by the old model. A new embedding must reproduce the differences of
+    similarity between them, with the largest weight on pairs in the wrong order, and the similarity to the old
+    embedding of its own item. This needs no labels: items without a class contribute only to these terms.
 
     <https://openaccess.thecvf.com/content/CVPR2024/html/Xie_D3still_Decoupled_Differential_Distillation_for_Asymmetric_Image_Retrieval_CVPR_2024_paper.html>
 
@@ -35,9 +35,9 @@ class D3still(CompatibilityMethod):
     Args:
         weight: Factor of all three terms.
         own: Factor of the similarity to the own item.
-        inverted: Factor of the differences that are seen in the wrong order.
-        upheld: Factor of those that are seen in the right one.
-        neighbours: How many others an item has.
+        inverted: Factor of the differences of pairs in the wrong order.
+        upheld: Factor of the differences of pairs in the right order.
+        neighbours: Number of neighbours per item.
 
     Paper settings:
         own: 50 (public code)
@@ -46,8 +46,9 @@ class D3still(CompatibilityMethod):
         neighbours: 9, and the item itself (public code)
 
     Departures:
-        As in the public code, similarities are those of one batch, and a classifier trains along; the paper has none.
-        The defaults are those of the public code, which counts the item itself as the first of ten.
+        As in the public code, similarities are computed within a batch, and a classifier is trained as well; the paper
+        has none. The defaults are those of the public code, which counts the item itself as the first of ten
+        neighbours.
     """
 
     unlabelled = True

@@ -1,4 +1,4 @@
-"""What a method is, for people who choose one; read from its source, which needs no torch."""
+"""Descriptions of methods, read from their source without importing torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BASE = "limpet.methods.base:CompatibilityMethod"
 
 
 class Description(NamedTuple):
-    """What can be said of a method without training.
+    """Description of a method, available without training.
 
     Args:
         documentation: Its docstring.
         options: Defaults by name.
         needs_old: Whether training refuses to start without a predecessor.
         sessions_only: Whether it makes sense only in a sequence of sessions.
-        spaces: Names of the spaces it knows.
+        spaces: Names of the supported spaces.
     """
 
     documentation: str
@@ -41,11 +41,11 @@ def from_class(method: Any) -> Description:
 
 
 def from_source(place: str) -> Description:
-    """Return what the source of a method says, without importing it.
+    """Return the description of a method from its source, without importing it.
 
     Raises:
-        ValueError: The source does not say it: a value is no literal, or the class inherits from another method.
-        OSError: There is no source file.
+        ValueError: The source does not state it: a value is no literal, or the class inherits from another method.
+        OSError: The source file does not exist.
     """
     own = definition_at(place)
     if not isinstance(own, ast.ClassDef) or [ast.unparse(base) for base in own.bases] != [_BASE.partition(":")[2]]:

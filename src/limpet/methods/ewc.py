@@ -28,27 +28,26 @@ from limpet.support.ranges import NonNegative
 class EWC(CompatibilityMethod):
     r"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017, arXiv:1612.00796, Eq. 3).
 
-    At the end of a session, the Fisher information F says how much each weight of the encoder mattered to classifying
-    the session's images; later, moving it away from what it was then costs that much. The classifier, which grows, is
-    free. F is the empirical one, of the true labels, with the encoder in evaluation mode; the probabilities are those
-    of the classifier's scores, without any margin.
+    At the end of a session, the Fisher information F measures how much each weight of the encoder matters for
+    classifying the session's images; later changes of the weight are penalised in proportion. The classifier, which
+    grows, is not penalised. F is the empirical Fisher information, of the true labels, with the encoder in evaluation
+    mode; the probabilities come from the classifier's scores, without any margin.
 
-    With a penalty for each session, as in the paper, one importance and one anchor of every weight are all that is
-    kept: Σ_k F_k (θ − θ_k)² is (Σ_k F_k)(θ − θ̄)² with the mean anchor θ̄ = Σ_k F_k θ_k / Σ_k F_k, plus a constant,
-    which is left out.
+    With a penalty for each session, as in the paper, only one importance and one anchor are stored per weight: Σ_k F_k
+    (θ − θ_k)² is (Σ_k F_k)(θ − θ̄)² with the mean anchor θ̄ = Σ_k F_k θ_k / Σ_k F_k, plus a constant, which is omitted.
 
     Loss:
         L = L_\text{task} + \lambda \sum_k F_k (\theta_k - \theta_k^*)^2
 
     Args:
-        weight: Factor of the penalty. No paper states one for images: it is to be chosen on validation data. The
-            larger it is times the learning rate, the nearer training comes to diverging. Where it
-            is so large that the penalty is steeper than the learning rate allows, training diverges.
-        fisher: "items": the mean of the squared gradients of single items, which is F; "batches": that of mean
-            gradients of the loader's batches, in dataset order, which is smaller by about their size; the public
-            benchmark of Rainbow memory measures those of shuffled batches (and weighs them with 100).
-        anchors: "each": every session's penalty has its own anchor; "latest": the importances are summed, too, but the
-            anchor is where the last session ended.
+        weight: Factor of the penalty. No paper states one for images: choose it on validation data. The larger its
+            product with the learning rate, the closer training is to divergence. If the penalty is too steep for the
+            learning rate, training diverges.
+        fisher: "items": the mean of the squared gradients of single items, which is F; "batches": the mean of the
+            squared gradients of the loader's batches, in dataset order, which is smaller by about the batch size; the
+            public benchmark of Rainbow memory uses shuffled batches (and a weight of 100).
+        anchors: "each": every session's penalty has its own anchor; "latest": importances are summed as well, but the
+            anchor is the weights at the end of the last session.
 
     Paper settings:
         weight: none stated for images

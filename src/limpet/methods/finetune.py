@@ -8,10 +8,10 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 
 
 class Finetune(CompatibilityMethod):
-    r"""Train on every session's own images with the classification loss alone, from the weights of the one before.
+    r"""Train on every session's own images with the classification loss alone, from the weights of the previous one.
 
-    Nothing is replayed and nothing holds the embeddings near the gallery: the lower bound of CVS's comparison (Wan et
-    al., CVPR 2022, arXiv:2205.13384).
+    It uses no replay, and no term keeps the embeddings close to the gallery: the lower bound of CVS's comparison (Wan
+    et al., CVPR 2022, arXiv:2205.13384).
 
     Loss:
         L = L_\text{task}

@@ -17,11 +17,11 @@ from limpet.support.ranges import NonNegative, Positive, PositiveInt
 class FreeDimensions(CompatibilityMethod):
     r"""Free dimensions behind a learnt basis, after BT² (Zhou et al., ICCV 2023, arXiv:2211.03989).
 
-    The new model has D dimensions, the old one d < D. An orthonormal basis of them is learnt with the model. The task
-    reads the embedding in the first vectors of that basis only; the other directions are free for what the old model
-    needs and the new task does not. The first d dimensions of the embedding itself are aligned with the old embeddings.
-    Old galleries count as padded with zeros, so only these dimensions of a query meet them, by their direction alone.
-    Between new embeddings all dimensions count; no basis changes a cosine.
+    The new model has D dimensions, the old one d < D. An orthonormal basis of the D dimensions is learnt with the
+    model. The task reads only the first vectors of that basis; the other directions are free for information that the
+    old model needs and the new task does not. The first d dimensions of the embedding itself are aligned with the old
+    embeddings. Old galleries are padded with zeros, so only these dimensions of a query are compared with them, by
+    direction. New embeddings are compared in all dimensions; no basis changes a cosine.
 
     Loss:
         L = L_\text{task}(Q x) + \lambda [ \frac{1}{B} \sum_i \lVert b_i - v_i \rVert + \lambda_p C ]
@@ -29,19 +29,19 @@ class FreeDimensions(CompatibilityMethod):
         b_i = n(x_{i, 1..d})
 
     Args:
-        weight: Factor of all that aligns the block: the mean distance to the old unit embedding of the same item, and
-            the contrast.
-        prototype_weight: Share of a contrast of the block with the class means of the old embeddings, in place of the
-            old classifier's influence, beside that distance; 0 for none.
-        temperature: Divides the cosines of that contrast.
-        task_dim: Number of dimensions that the task reads, at most D; that of the old model when left out.
+        weight: Factor of both alignment terms of the block: the mean distance to the old unit embedding of the same
+            item, and the contrast.
+        prototype_weight: Weight, relative to that distance, of a contrast of the block with the class means of the old
+            embeddings, which replaces the old classifier's influence; 0 for none.
+        temperature: Divisor of the cosines of that contrast.
+        task_dim: Number of dimensions that the task reads, at most D. Default: that of the old model.
 
     Departures:
-        This is not BT² itself. BT² also matches what the task reads with an independently trained new model, normalises
-        two projections of the backbone, weights three terms by 1, 10 and 5, and stores their concatenation behind two
-        chained basis changes. Here one term of four is missing, the network outputs the stored vector directly, and
-        what the task reads is turned back by one basis. At the end of training, the classifier is brought into the
-        basis of the embeddings.
+        This is not BT² itself. BT² also matches the task's part of the embedding with an independently trained new
+        model, normalises two projections of the backbone, weights three terms by 1, 10 and 5, and stores their
+        concatenation behind two chained basis changes. Here one of four terms is missing, the network outputs the
+        stored vector directly, and a single basis change is applied for the task. At the end of training, the
+        classifier is rotated to the basis of the embeddings.
     """
 
     space_reason = "its block ends where zeros begin, and padding knows directions only"

@@ -15,18 +15,18 @@ from limpet.support.ranges import Positive, Share
 class HOC(CompatibilityMethod):
     r"""High-order compatibility loss (Biondi et al., CVPR 2024, arXiv:2405.02581).
 
-    Every old embedding of the batch is contrasted with the new ones: the own item's against those of other classes.
-    The loss is λ·task + (1 − λ)·contrast.
+    Every old embedding of the batch is contrasted with the new ones: that of the same item against other classes. The
+    loss is λ·task + (1 − λ)·contrast.
 
     Loss:
         L = \lambda L_\text{task} + (1 - \lambda) C
         C = \frac{1}{B} \sum_i [ - \mu v_i \cdot z_i + \log \sum_{j: y_j \ne y_i} \exp(\mu v_i \cdot z_j) ]
 
     Args:
-        scale: Multiplies the cosines (the paper's mu), on the Lorentz space minus the geodesic distances.
+        scale: Factor of the cosines (the paper's mu) or, on the Lorentz space, of the negative geodesic distances.
         task_share: Share of the classification loss in the sum (the paper's lambda), in [0, 1].
-        form: "strict" sums over other classes alone; "infonce" over these and the own item; "reference" counts every
-            item of the own class as 1, as the public code does.
+        form: "strict" sums only over other classes; "infonce" over these and the same item; "reference" replaces every
+            item of the same class by 1, as the public code does.
 
     Paper settings:
         scale: 10
@@ -34,8 +34,8 @@ class HOC(CompatibilityMethod):
         form: reference (public code)
 
     Departures:
-        The paper trains beside a fixed simplex classifier, which ties the dimension to the number of classes. Here
-        any head will do, as in HBCT's comparison. As in the public code, the batch is that of one process.
+        The paper trains beside a fixed simplex classifier, which ties the dimension to the number of classes. Here any
+        head can be used, as in HBCT's comparison. As in the public code, the batch is that of one process.
     """
 
     spaces = EVERY_SPACE

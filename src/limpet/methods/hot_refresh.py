@@ -18,7 +18,7 @@ class HotRefresh(CompatibilityMethod):
     r"""Regression-alleviating compatible training, RACT (Zhang et al., ICLR 2022, arXiv:2201.09724).
 
     A new embedding must be closer to the old one of the same item than to the old embeddings, and to the new ones, of
-    other classes: the second kind is what makes an upgrade lose results that were right.
+    other classes: the latter make an upgrade lose correct results.
 
     Loss:
         L = L_\text{task} + \lambda C
@@ -27,14 +27,14 @@ class HotRefresh(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast.
-        temperature: Divides the cosines, on the Lorentz space the geodesic distances; 0.01 as in the public
+        temperature: Divisor of the cosines or, on the Lorentz space, of the geodesic distances; 0.01 as in the public
             configurations. Form "contrast" only.
-        negatives: How many of the most similar old negatives, and of the new ones, every item is compared with; 0
-            takes all. Where there are fewer, those that exist.
-        new_to_new: Compare with new negatives as well; without them it is plain compatible contrast.
+        negatives: Number of most similar old negatives, and of new ones, per item; 0 uses all. If fewer exist, all are
+            used.
+        new_to_new: Compare with new negatives as well; otherwise it is plain compatible contrast.
         form: "contrast", a softmax over the negatives; "triplet", a hinge on the distance to each.
-        margin: How much farther than its own old embedding a negative must be. Form "triplet" only; the default is
-            ours, the paper's form is the contrast.
+        margin: Distance by which a negative must be farther than the item's own old embedding. Form "triplet" only; the
+            default is ours, the paper uses the contrast.
 
     Paper settings:
         temperature: 0.01 (public configurations)

@@ -13,7 +13,7 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 class Independent(CompatibilityMethod):
     r"""Train with the classification loss alone.
 
-    Its self-test says how good the new model could be, its cross-test how badly an unaligned model searches.
+    Its self-test measures how good the new model can be; its cross-test, how poorly an unaligned model searches.
 
     Loss:
         L = L_\text{task}

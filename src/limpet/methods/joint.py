@@ -10,8 +10,8 @@ from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
 class Joint(CompatibilityMethod):
     r"""Train on the images of all sessions so far with the classification loss, and embed the whole gallery again.
 
-    What learning in sessions wants to do without: the upper bound of CVS's comparison (Wan et al., CVPR 2022,
-    arXiv:2205.13384), which like all others begins with the weights of the session before.
+    Continual learning avoids this cost: it is the upper bound of CVS's comparison (Wan et al., CVPR 2022,
+    arXiv:2205.13384), where it starts from the weights of the previous session, like all other methods.
 
     Loss:
         L = L_\text{task}

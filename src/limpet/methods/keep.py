@@ -10,15 +10,15 @@ from limpet.support.ranges import NonNegative
 
 
 class Keep(CompatibilityMethod):
-    r"""The task on items with a class; on the others, all similarities of a batch as the model before had them.
+    r"""Train the task on items with a class; on the others, keep the similarities of the previous model.
 
-    Labels change the space around labelled items, and nothing holds unlabelled items in place: retrieval gets worse for
-    classes that the labels do not cover. This method holds them in place without labels. For points z of the items of a
+    Labels change the space around labelled items, and no term keeps unlabelled items in place: retrieval gets worse for
+    classes that the labels do not cover. This method keeps them in place without labels. For points z of the items of a
     batch without a class, and points z' of the previous model, the term is the mean of (z_i·z_j − z'_i·z'_j)². Items
-    with a class are free. Without any item of unknown class, training is that of `independent`.
+    with a class are not constrained. If all classes are known, training is the same as `independent`.
 
-    As a head, the model stays in the space of the frozen model below it. An adapter, fitted on all pairs, then maps the
-    stored vectors of an older model to that space ("two-step"). `benchmarks/partial_labels.py` measures it.
+    A head of this method stays in the space of its frozen model. An adapter, fitted on all pairs, then maps the stored
+    vectors of an older model to that space ("two-step"). `benchmarks/partial_labels.py` measures it.
 
     Loss:
         L = L_\text{task} + \frac{\lambda}{|U|^2} \sum_{i, j \in U} (z_i \cdot z_j - v_i \cdot v_j)^2
@@ -28,8 +28,8 @@ class Keep(CompatibilityMethod):
 
     Departures:
         The term is similarity-preserving distillation (Tung and Mori, ICCV 2019, arXiv:1907.09682), with squared
-        differences of the similarities themselves, where the paper normalises the rows of their matrix first; here it
-        reads only items without a class, and the teacher is the model before.
+        differences of the similarities themselves, while the paper normalises the rows of their matrix first; here it
+        reads only items without a class, and the teacher is the previous model.
     """
 
     spaces = EVERY_SPACE

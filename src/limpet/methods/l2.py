@@ -20,18 +20,18 @@ from limpet.support.ranges import NonNegative
 class L2(CompatibilityMethod):
     r"""Distance between new and old embeddings of the same item (the L2 baseline of MixBCT, arXiv:2308.06948).
 
-    On the Lorentz space it is the geodesic distance, which HBCT compares with as mean distortion.
+    On the Lorentz space, it is the geodesic distance, the mean distortion in HBCT's comparison.
 
     Loss:
         L = L_\text{task} + \frac{\lambda}{B} \sum_i \lVert z_i - v_i \rVert
 
     Args:
-        weight: Factor of the alignment; 10 beside ArcFace in MixBCT's comparison.
+        weight: Factor of the alignment; 10 with ArcFace in MixBCT's comparison.
         power: 1 for the mean length of the difference of unit vectors (MixBCT), 2 for its mean squared elements
             (OpenCompatible); on the Lorentz space, the mean squared distance over D.
-        hinge: With power 1, a distance that costs nothing; 0.2 in MixBCT's weakened form.
-        denoise: Share of every class that counts as credible, by the direction of the old features; only these items
-            are aligned (MixBCT's L2*, 0.9 there). 1 aligns all.
+        hinge: With power 1, the largest distance without a loss; 0.2 in MixBCT's weakened form.
+        denoise: Share of every class that is treated as credible, by the direction of the old features; only these
+            items are aligned (MixBCT's L2*, with 0.9). 1 aligns all.
 
     Paper settings:
         weight: 10 (MixBCT, beside ArcFace)

@@ -28,18 +28,17 @@ class LCE(CompatibilityMethod):
             + \max(0, \angle(z_i, p_{y_i}) - \theta_{y_i}) ]
 
     Args:
-        form: "angle", as AdvBCT's benchmark has it: 1 − cos between weight and centre, averaged over the batch, and
-            the excess over the class's largest angle. "cosine", the authors' re-identification code: the mean squared
-            difference of unit weights and unit centres over all classes that have a centre, and the shortfall of
-            the class's smallest cosine.
+        form: "angle", as in AdvBCT's benchmark: 1 − cos between weight and centre, averaged over the batch, and the
+            excess over the class's largest angle. "cosine", the authors' re-identification code: the mean squared
+            difference of unit weights and unit centres over all classes that have a centre, and the shortfall of the
+            class's smallest cosine.
         weight: Factor of both compatibility terms.
-        alignment_weight: Factor of the alignment of centres, beside `weight`; left out, 1 for "angle" and 100 for
+        alignment_weight: Factor of the alignment of centres, multiplied by `weight`. Default: 1 for "angle" and 100 for
             "cosine", as in the two codes.
-        boundary_weight: Factor of the boundary term, beside `weight`.
-        classes: Where centres and boundaries come from: "new", all classes of the new training set under the old
-            model; "old", the old model's own training set (AdvBCT's benchmark), so that classes new to the data have
-            none.
-        iqr: Outlier rule for boundaries, in interquartile ranges of a class's angles; left out, 1.5 for "angle" and
+        boundary_weight: Factor of the boundary term, multiplied by `weight`.
+        classes: Source of centres and boundaries: "new", all classes of the new training set under the old model;
+            "old", the old model's own training set (AdvBCT's benchmark), so that new classes have none.
+        iqr: Outlier rule for boundaries, in interquartile ranges of a class's angles. Default: 1.5 for "angle" and
             infinity, no rule, for "cosine", as in the two codes.
 
     Paper settings:
@@ -47,8 +46,8 @@ class LCE(CompatibilityMethod):
         iqr: 1.5 (AdvBCT's benchmark), no rule (authors' code)
 
     Departures:
-        A class of which at most one item is kept has no boundary and its rows are left out; the authors' code would
-        hold them to a cosine of 1.
+        A class with at most one kept item has no boundary, and its rows are ignored; the authors' code requires a
+        cosine of 1 for them.
     """
 
     centres: Tensor

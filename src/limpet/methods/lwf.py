@@ -15,18 +15,18 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class LwF(CompatibilityMethod):
-    r"""Learning without forgetting (Li and Hoiem, TPAMI 2018, arXiv:1606.09282), as CVS compares with it.
+    r"""Learning without forgetting (Li and Hoiem, TPAMI 2018, arXiv:1606.09282), as in CVS's comparison.
 
-    The last model and its classifier score the batch; a copy of that classifier, which trains along, has to give the
-    new embeddings the same scores. Nothing is replayed. Temperature and weight act on scores as the classifier gives
-    them, those of a normalised one being divided by its own temperature already (0.05 in CVS).
+    The last model and its classifier score the batch; a trainable copy of that classifier must give the new embeddings
+    the same scores. It uses no replay. Temperature and weight apply to the classifier's scores; those of a normalised
+    classifier are already divided by its own temperature (0.05 in CVS).
 
     Loss:
         L = L_\text{task} - \frac{\lambda}{B} \sum_i \sum_c \sigma(s_i^\text{old} / T)_c \log \sigma(s_i / T)_c
 
     Args:
-        weight: Factor of the distillation; 0 leaves it out, and then no old classifier is needed.
-        temperature: Divides the scores of both models (T = 2 in the paper).
+        weight: Factor of the distillation; 0 omits it, and no old classifier is then needed.
+        temperature: Divisor of the scores of both models (T = 2 in the paper).
 
     Paper settings:
         temperature: 2

@@ -20,13 +20,13 @@ from limpet.support.ranges import Share
 class MixBCT(CompatibilityMethod):
     r"""Feature mixing (Towards Self-Adapting Backward-Compatible Training, arXiv:2308.06948, Algorithm 1).
 
-    A share of each batch's new embeddings is replaced by the old model's embeddings of the same items; one
-    classification loss on the mixed batch does the rest. Replaced rows teach the classifier, not the encoder. On the
-    Lorentz space the features are tangent vectors, whose lengths count: old ones are mixed in as they are.
+    A share of each batch's new embeddings is replaced by the old model's embeddings of the same items; the only loss is
+    a classification loss on the mixed batch. Replaced rows train the classifier, not the encoder. On the Lorentz space,
+    the features are tangent vectors, whose lengths matter: old ones are mixed in unchanged.
 
-    New embeddings are drawn to old ones only where the classifier knows these before the network has learned. A head
-    over a frozen model that begins at random learns too soon and is hardly aligned, unless its classifier starts from
-    one that was trained on old embeddings alone (ratio 1), by ``start`` of `train_release`
+    New embeddings are aligned with old ones only if the classifier learns the old ones before the network is trained. A
+    randomly initialised head over a frozen model learns too fast and is hardly aligned, unless its classifier starts
+    from one trained only on old embeddings (ratio 1), by ``start`` of `train_release`
     (`benchmarks/results/regimes.md`).
 
     Loss:
@@ -34,11 +34,11 @@ class MixBCT(CompatibilityMethod):
         \tilde x_i = v_i \text{ for } i \in M, \quad \tilde x_i = x_i \text{ otherwise}
 
     Args:
-        ratio: Share of the batch to replace (the paper's alpha), of the batch, not of the credible rows.
-        denoise: Share of every class kept as credible (the paper's T); 1 switches the denoising off.
-        old_scale: "matched" gives old unit vectors the mean length of the new embeddings kept, where the head reads
-            lengths (the paper's heads do not); "raw" uses the old embeddings as they are, Algorithm 1 to the letter,
-            and so does any space in which lengths count.
+        ratio: Share of the batch to replace (the paper's alpha), relative to the batch, not to the credible rows.
+        denoise: Share of every class kept as credible (the paper's T); 1 disables denoising.
+        old_scale: "matched" scales old unit vectors to the mean length of the kept new embeddings, if the head reads
+            lengths (the paper's heads do not); "raw" uses the old embeddings unchanged, as in Algorithm 1, and as in
+            any space in which lengths matter.
 
     Paper settings:
         ratio: 0.3
@@ -46,7 +46,7 @@ class MixBCT(CompatibilityMethod):
         old_scale: raw (Algorithm 1)
 
     Departures:
-        With fewer credible rows in a batch than asked for, all of them are replaced (the released code stops instead).
+        If a batch has fewer credible rows than requested, all of them are replaced (the released code stops instead).
     """
 
     spaces = EVERY_SPACE

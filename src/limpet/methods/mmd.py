@@ -13,11 +13,11 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class MMD(CompatibilityMethod):
-    r"""Maximum mean discrepancy with distillation (Chen et al., BMVC 2020, arXiv:2010.08020), as CVS compares with it.
+    r"""Maximum mean discrepancy with distillation (Chen et al., BMVC 2020, arXiv:2010.08020), as in CVS's comparison.
 
-    The features of a batch, lengths included, shall be distributed as the last model's of the same items. On items of
-    classes that the last model has not seen, the classifier also has to score the old classes as the last one did;
-    where every class is old, as with blurry sessions, that term is 0. Nothing is replayed.
+    The features of a batch, including their lengths, must have the same distribution as the last model's features of
+    the same items. On items of classes that the last model has not seen, the classifier must also score the old classes
+    as the last one did; if every class is old, as with blurry sessions, that term is 0. It uses no replay.
 
     Loss:
         L = L_\text{task} + \lambda [ k(x, x) + k(x^\text{old}, x^\text{old}) - 2 k(x, x^\text{old}) ]
@@ -26,9 +26,9 @@ class MMD(CompatibilityMethod):
 
     Args:
         weight: Factor of the discrepancy.
-        distillation_weight: Factor of the distillation; 0 leaves it out, and then no old classifier is needed.
-        temperature: Divides the scores of both models.
-        bandwidth: Of the kernel exp(−‖x − y‖² / bandwidth); D² when left out.
+        distillation_weight: Factor of the distillation; 0 omits it, and no old classifier is then needed.
+        temperature: Divisor of the scores of both models.
+        bandwidth: Bandwidth of the kernel exp(−‖x − y‖² / bandwidth). Default: D².
 
     Paper settings:
         weight: 1 (CVS's comparison)
@@ -36,7 +36,7 @@ class MMD(CompatibilityMethod):
         bandwidth: D² (CVS's comparison)
 
     Departures:
-        The paper leaves kernel and bandwidth open; they are those of CVS's public comparison.
+        The paper does not specify kernel and bandwidth; they are those of CVS's public comparison.
     """
 
     spaces = EVERY_SPACE

@@ -23,14 +23,14 @@ DENSE_CLASSES, KEPT_BEYOND = 4096, 64
 class NCCL(CompatibilityMethod):
     r"""Neighborhood consensus contrastive learning (Wu et al., AAAI 2022, arXiv:2108.03372).
 
-    A queue keeps the old embeddings of the latest items. A new embedding is drawn to every entry of its class, the
-    more the closer that entry is to the item's own old embedding. A second term asks the same of classifier scores,
-    with the same weights. In the equations, A are the credible items of the batch, and n_i counts the entries of item
-    i's class.
+    A queue keeps the old embeddings of the latest items. A new embedding is attracted to every entry of its class, with
+    a larger weight if that entry is closer to the item's own old embedding. A second term does the same for classifier
+    scores, with the same weights. In the equations, A are the credible items of the batch, and n_i is the number of
+    entries of item i's class.
 
-    Credibility weighs a distance against the spread of distances within a class, so it depends on the length of the
-    embeddings: the longer they are, the fewer pass. Of models trained here on Omniglot all pass on unit vectors, the
-    default, and none on raw features; look at the share on your own data before relying on either.
+    Credibility compares a distance with the spread of distances within a class, so it depends on the length of the
+    embeddings: the longer they are, the fewer items pass. For models trained here on Omniglot, all items pass with unit
+    vectors, the default, and none with raw features; check the share on your own data before relying on either.
 
     Loss:
         L = L_\text{task} + \lambda [ C(z, q) + \lambda_s C(s, s^q) ]
@@ -39,17 +39,17 @@ class NCCL(CompatibilityMethod):
 
     Args:
         weight: Factor of both terms.
-        logit_weight: Factor of the scores' term on top of it; with 0 no scores are computed or kept.
-        scores: "unit", scores of the new classifier for both embeddings, each of unit length; or "printed", raw scores
-            of the new classifier and of the old one, over the classes that both know by name. The latter needs the old
-            classifier.
-        temperature: Divides the similarities of both terms.
-        queue_size: How many of the latest items are kept.
-        credible_only: Leave out old embeddings that fit no class clearly: entropy above ln(C)/2. It costs N × C
-            distances whenever a run starts or is resumed.
-        credible_on: What distances are measured on: "points", unit vectors, or "features", embeddings as they are.
-        kept_logits: How many scores are kept of an item, its largest. None keeps all up to 4,096 classes, and 64
-            beyond; with all the term is exact, otherwise those that are missing count as 0.
+        logit_weight: Factor of the term of the scores, multiplied by `weight`; 0 computes and keeps no scores.
+        scores: "unit", scores of the new classifier for both embeddings, normalised to unit length; or "printed", raw
+            scores of the new classifier and of the old one, over the classes that both know by name. The latter needs
+            the old classifier.
+        temperature: Divisor of the similarities of both terms.
+        queue_size: Number of latest items to keep.
+        credible_only: Exclude old embeddings that fit no class clearly: entropy above ln(C)/2. It costs N × C distances
+            whenever a run starts or is resumed.
+        credible_on: Vectors for these distances: "points", unit vectors, or "features", raw embeddings.
+        kept_logits: Number of largest scores to keep per item. None keeps all up to 4,096 classes, and 64 beyond; with
+            all scores the term is exact, otherwise missing ones are treated as 0.
 
     Paper settings:
         weight: 1 (MixBCT's configurations)
@@ -59,14 +59,14 @@ class NCCL(CompatibilityMethod):
         queue_size: 2048; 8192 in MixBCT's comparison
 
     Departures:
-        The scores. As the paper prints it, the second term takes inner products of the new classifier's raw scores with
-        the old classifier's. Weighed 0.01 beside the first, its gradient is several times that of the first all the
-        same, with ArcFace's scale of 64 a thousand times, and the consensus is lost. The public code lets no gradient
-        through this term, cuts it to ±1 in half precision, and has the new classifier score the old embeddings. The
-        default does that last thing and scales both scores to unit length, so that the two terms are alike, 0.01 means
-        what it says, and no old classifier is needed; `scores="printed"` is the paper's form. Also, empty slots are
-        left out of the softmax (the public code keeps them as zero rows), and old embeddings that are not credible are
-        neither anchors nor positives nor negatives.
+        In the paper, the second term uses inner products of the new classifier's raw scores with the old classifier's.
+        Even with the weight 0.01, its gradient is several times that of the first term, or a thousand times with
+        ArcFace's scale of 64, and the consensus is lost. The public code passes no gradient through this term, clips it
+        to ±1 in half precision, and scores the old embeddings with the new classifier. The default does only the last,
+        and normalises both scores to unit length: the two terms are then comparable, 0.01 is effective, and no old
+        classifier is needed; `scores="printed"` is the paper's form. Empty slots are also excluded from the softmax
+        (the public code keeps them as zero rows), and old embeddings that are not credible are neither anchors nor
+        positives nor negatives.
     """
 
     queue_points: Tensor

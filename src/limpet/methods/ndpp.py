@@ -23,13 +23,13 @@ _NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
 class NDPP(CompatibilityMethod):
     r"""Neighbour-driven prototype perturbation (Zhou et al., arXiv:2503.14824, Eqs. 4 to 8, Algorithm 1).
 
-    As p2s, but every new embedding is drawn to a target beside its old prototype: pushed away from the most similar
-    old prototypes once before training, and from the most similar new ones at the start of every epoch. So classes
-    that the old model confuses need not stay confused. Negatives remain the unperturbed old prototypes. In the
-    equations, N_c(q) are the K classes other than c whose prototypes are most similar to q.
+    As p2s, but every new embedding is attracted to a perturbed old prototype: it is pushed away from the most similar
+    old prototypes once before training, and from the most similar new ones at the start of every epoch. This separates
+    classes that the old model confuses. Negatives remain the unperturbed old prototypes. In the equations, N_c(q) are
+    the K classes other than c whose prototypes are most similar to q.
 
-    The log says by how many degrees targets turn. A third of a degree, as with the paper's alphas, changes nothing;
-    what is gained grows from one degree to nine (0.3 with 10 neighbours) and is gone at nineteen
+    The log reports by how many degrees targets rotate. A third of a degree, as with the paper's alphas, has no effect;
+    the gain grows from one degree to nine (0.3 with 10 neighbours) and vanishes at nineteen
     (`benchmarks/results/regimes.md`).
 
     Loss:
@@ -41,17 +41,17 @@ class NDPP(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
-        temperature: Divides the cosines (the paper's tau).
+        temperature: Divisor of the cosines (the paper's tau).
         alpha_old: Length of the push from old neighbours (alpha 1).
-        alpha_new: Length of the push from new neighbours (alpha 2); with 0 they are not looked at.
-        neighbours: How many of either count (K); all others where there are fewer.
+        alpha_new: Length of the push from new neighbours (alpha 2); 0 ignores them.
+        neighbours: Number of neighbours of either kind (K); all other classes if there are fewer.
         accumulate: Add each epoch's push to the target of the epoch before (Algorithm 1, line 13) instead of
             replacing it (Eq. 8).
         new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
-        new_start_epoch: First epoch, from 0, that looks at new neighbours; the paper starts at once.
-        negatives: Number of other classes in the contrast, drawn anew at every step; all by default, as in the paper.
-        old_only: Leave the new neighbours out: NDPP-old of the paper's Table V.
+        new_start_epoch: First epoch, from 0, that uses new neighbours; the paper starts at once.
+        negatives: Number of other classes in the contrast, redrawn at every step. Default: all, as in the paper.
+        old_only: Ignore new neighbours: NDPP-old of the paper's Table V.
 
     Paper settings:
         weight: 1
@@ -64,8 +64,8 @@ class NDPP(CompatibilityMethod):
         negatives: all
 
     Departures:
-        Eq. 8 starts from the old prototype in every epoch, the default; a class is no neighbour of itself, or its
-        target would flee its own centre; similarities below 0 count as 0.
+        Eq. 8 starts from the old prototype in every epoch, the default; a class is not its own neighbour, or its target
+        would move away from its own centre; similarities below 0 are set to 0.
     """
 
     prototypes: Tensor

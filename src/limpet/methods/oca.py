@@ -15,8 +15,8 @@ class OCA(CompatibilityMethod):
     r"""Orthogonal compatible aligned representations (Ricci et al., ECCV workshops 2024, arXiv:2408.08793).
 
     The new model has D dimensions, the old one d < D. The first d dimensions are aligned with the prototypes of the old
-    model; the classifier learns the task from all of them. Old galleries count as padded with zeros, so only the first
-    d dimensions of a query are compared with them, by direction alone.
+    model; the classifier learns the task from all of them. Old galleries are padded with zeros, so only the first d
+    dimensions of a query are compared with them, by direction alone.
 
     Loss:
         L = L_\text{task} + \lambda C
@@ -25,14 +25,13 @@ class OCA(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast.
-        temperature: Divides the cosines between the block and the old prototypes.
+        temperature: Divisor of the cosines between the block and the old prototypes.
 
     Departures:
         The paper puts a learnt orthogonal layer between embedding and classifier, which training uses and a release
-        does not have. A linear classifier that is trained itself undoes any such turn by turning its rows, so it is
-        left out (`free_dimensions` has a basis that cannot be undone). The prototypes are class means of the old
-        embeddings, where the paper has rows of the old classifier. Written from the description of the paper, without
-        its code.
+        does not have. A trained linear classifier can undo any such rotation in its rows, so the layer is omitted
+        (`free_dimensions` has a basis that cannot be undone). The prototypes are class means of the old embeddings,
+        while the paper uses rows of the old classifier. Written from the description of the paper, without its code.
     """
 
     space_reason = "its block ends where zeros begin, and padding knows directions only"

@@ -22,9 +22,9 @@ from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt
 class ODPP(CompatibilityMethod):
     r"""Optimisation-driven prototype perturbation (Zhou et al., arXiv:2503.14824, Eqs. 9 to 11).
 
-    As p2s, but every new embedding is drawn to its old prototype plus a learned perturbation R. Before training, R is
-    optimised until no two perturbed prototypes are more similar than a threshold (Eq. 9); at the start of every epoch
-    also until none is too similar to the new prototype of another class (Eqs. 10 and 11). Negatives remain the
+    As p2s, but every new embedding is attracted to its old prototype plus a learned perturbation R. Before training, R
+    is optimised until no two perturbed prototypes are more similar than a threshold (Eq. 9); at the start of every
+    epoch also until none is too similar to the new prototype of another class (Eqs. 10 and 11). Negatives remain the
     unperturbed old prototypes.
 
     Loss:
@@ -37,21 +37,22 @@ class ODPP(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
-        temperature: Divides the cosines (the paper's tau).
-        threshold_old: Inner product that two perturbed prototypes may have for free (theta old).
-        threshold_new: The same for a perturbed prototype and the new prototype of another class (theta new).
-        gamma: Factor of the second objective; with 0 new prototypes are not looked at.
+        temperature: Divisor of the cosines (the paper's tau).
+        threshold_old: Maximum inner product of two perturbed prototypes without a loss (theta old).
+        threshold_new: Maximum inner product of a perturbed prototype and the new prototype of another class without a
+            loss (theta new).
+        gamma: Factor of the second objective; 0 ignores new prototypes.
         inner_epochs: Passes of the inner optimisation, before training and at the start of every epoch.
-        inner_learning_rate: Its learning rate.
-        inner_batch_size: Pairs per step of it, with sampled pairs.
+        inner_learning_rate: Learning rate of the inner optimisation.
+        inner_batch_size: Pairs per inner step, with sampled pairs.
         pairs: "sampled": as many random ordered pairs per inner epoch as there are training items, the paper's way;
-            "active": one step per inner epoch over all pairs above a threshold, its gradient scaled to what the
-            sampled pairs expect; deterministic, and with a cost that does not grow with the number of items.
+            "active": one step per inner epoch over all pairs above a threshold, with the gradient scaled to the
+            expectation over sampled pairs; deterministic, and its cost does not grow with the number of items.
         new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
             time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
-        new_start_epoch: First epoch, from 0, that looks at new prototypes; the paper starts at once.
-        negatives: Number of other classes in the contrast, drawn anew at every step; all by default, as in the paper.
-        old_only: Leave the second objective out and R as it was before training: ODPP-old of the paper's Table V.
+        new_start_epoch: First epoch, from 0, that uses new prototypes; the paper starts at once.
+        negatives: Number of other classes in the contrast, redrawn at every step. Default: all, as in the paper.
+        old_only: Omit the second objective, and keep R from before training: ODPP-old of the paper's Table V.
 
     Paper settings:
         weight: 1
@@ -67,10 +68,10 @@ class ODPP(CompatibilityMethod):
         negatives: all
 
     Departures:
-        Targets are old prototypes plus R, as Eq. 10 has it (Algorithm 2, line 7 prints the new ones); R starts at 0 and
+        Targets are old prototypes plus R, as in Eq. 10 (Algorithm 2, line 7 prints the new ones); R starts at 0 and
         continues from epoch to epoch, without momentum or weight decay; the hinges of a mini-batch of pairs are summed,
-        since their mean would not move anything at this learning rate. The objective can also fall by shortening
-        vectors, which the cosine ignores: the log tells by how many degrees targets have turned.
+        since their mean would have no effect at this learning rate. The objective can also decrease by shortening
+        vectors, which the cosine ignores: the log reports by how many degrees targets have rotated.
     """
 
     prototypes: Tensor

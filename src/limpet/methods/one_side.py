@@ -10,16 +10,17 @@ from limpet.support.ranges import NonNegative, Positive
 
 
 class OneSide(CompatibilityMethod):
-    r"""One classifier of new and old views, and a contrast of pairs, labelled or not; old vectors stay as they are.
+    r"""One classifier of new and old views, and a contrast of pairs, labelled or not; old vectors do not change.
 
-    What `both_sides` does where the stored old vectors may not be mapped: its map is left out, and the new view z_i
-    comes to the old one v_i instead. Two terms beside the task:
+    A variant of `both_sides` for stored old vectors that cannot be mapped: it has no map, and aligns the new view z_i
+    with the old one v_i instead. Two terms are added to the task:
 
-    - the task, of the old view: the classifier learns from z_i and from v_i, where a class is known, so that both lie
-      on the same side of its boundaries;
-    - a contrast: z_i is to find v_i among the v_j of the batch, items of its own class left out.
+    - the task, of the old view: the classifier learns from z_i and from v_i, if a class is known, so that both are on
+      the same side of its decision boundaries;
+    - a contrast: z_i must retrieve v_i among the v_j of the batch, excluding items of its own class.
 
-    It has no guard against pairs of different items. No paper proposes this; `benchmarks/label_free.py` measures it.
+    It has no protection against mismatched pairs. No paper proposes this method; `benchmarks/label_free.py` measures
+    it.
 
     Loss:
         L = L_\text{task}(z) + L_\text{task}(v) + \lambda C
@@ -28,7 +29,7 @@ class OneSide(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast.
-        scale: Multiplies the cosines of the contrast.
+        scale: Factor of the cosines of the contrast.
     """
 
     unlabelled = True

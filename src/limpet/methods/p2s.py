@@ -15,7 +15,7 @@ class P2S(CompatibilityMethod):
     r"""Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (arXiv:2503.14824, section III).
 
     Every new embedding is classified by its similarity to the old model's mean point of each class of the new
-    training set; all classes take part, whether the old model saw them in training or not.
+    training set; all classes are used, whether or not the old model saw them in training.
 
     Loss:
         L = L_\text{task} + \lambda C
@@ -23,9 +23,10 @@ class P2S(CompatibilityMethod):
 
     Args:
         weight: Factor of the contrast (the paper's lambda).
-        temperature: Divides the cosines (the paper's tau), on the Lorentz space minus the geodesic distances.
-        negatives: Number of other classes in the contrast, drawn anew at every step; all by default, as in the paper.
-            Fewer save time and memory with very many classes.
+        temperature: Divisor of the cosines (the paper's tau) or, on the Lorentz space, of the negative geodesic
+            distances.
+        negatives: Number of other classes in the contrast, redrawn at every step. Default: all, as in the paper. Fewer
+            save time and memory with very many classes.
 
     Paper settings:
         weight: 1
@@ -33,7 +34,7 @@ class P2S(CompatibilityMethod):
         negatives: all
 
     Departures:
-        Class means are means of unit vectors and have unit length; the paper does not say so.
+        Class means are means of unit vectors and have unit length; the paper does not specify this.
     """
 
     spaces = EVERY_SPACE

@@ -16,9 +16,9 @@ from limpet.support.ranges import Positive, Share
 class Rainbow(CompatibilityMethod):
     r"""Rainbow memory (Bang et al., CVPR 2021, arXiv:2103.17230).
 
-    Exemplars range from those that the model is certain of to those it is not, whatever is done to the image
-    (`limpet_bench.sessions.memory`); half of every batch are exemplars; and a batch may be mixed by CutMix (Yun et al.,
-    ICCV 2019), whose loss is shared out between the classes of both images by area.
+    Exemplars range from items with low to items with high uncertainty of the model under image augmentation
+    (`limpet_bench.sessions.memory`). Half of every batch are exemplars, and a batch may be mixed by CutMix (Yun et al.,
+    ICCV 2019), whose loss is split between the classes of both images by area.
 
     Loss:
         L = s L_\text{task}(\tilde x, y) + (1 - s) L_\text{task}(\tilde x, y'), \quad s \sim \text{Beta}(\alpha, \alpha)

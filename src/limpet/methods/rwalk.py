@@ -20,23 +20,23 @@ from limpet.support.ranges import NonNegative, Positive, PositiveInt
 class RWalk(CompatibilityMethod):
     r"""Riemannian walk (Chaudhry et al., ECCV 2018, arXiv:1801.10112, Eqs. 6 to 8).
 
-    Two things say how much a weight of the encoder matters: the Fisher information F, averaged while training over
-    all sessions, and the path score s, the decrease of the loss that the weight accounts for per distance walked,
-    summed over intervals of a session and averaged with earlier sessions' scores. θ* are the weights that the last
-    session ended with. Both are watched from the first session on, and follow the gradient of the task alone: what the
-    penalty adds is taken off again. The classifier, which grows, is free. Exemplars are replayed, chosen by herding.
+    Two quantities measure how much a weight of the encoder matters: the Fisher information F, averaged during training
+    over all sessions, and the path score s, the decrease of the loss that the weight accounts for per distance walked,
+    summed over intervals of a session and averaged with the scores of earlier sessions. θ* are the weights at the end
+    of the last session. Both are recorded from the first session on, and use only the gradient of the task: the
+    gradient of the penalty is subtracted. The classifier, which grows, is not penalised. Exemplars are chosen by
+    herding and replayed.
 
-    A recipe with a clip norm shortens the gradient before it is seen here, and then more is taken off for the penalty
-    than is left of it: train without one.
+    Train without a clip norm: clipping shortens the gradient first, so that too much is subtracted for the penalty.
 
     Loss:
         L = L_\text{task} + \lambda \sum_k (F_k + s_k) (\theta_k - \theta_k^*)^2
 
     Args:
-        weight: Factor of the penalty; to be chosen on validation data.
+        weight: Factor of the penalty; choose it on validation data.
         share: α in (0, 1], the weight of a new batch in F.
         interval: Steps between two path scores.
-        epsilon: Added to the distance walked.
+        epsilon: Constant added to the distance walked.
         normalised: Divide F and s by their largest values before they are added, as the authors' code does.
     """
 

@@ -24,11 +24,11 @@ _SAMPLE = 10_000  # old embeddings among which anchors are sought
 
 
 class SSP(CompatibilityMethod):
-    r"""Structure similarity preservation (Wu et al., arXiv:2403.00648): new embeddings lie among old anchors as before.
+    r"""Structure similarity preservation (Wu et al., arXiv:2403.00648): keep similarities to anchors of the old space.
 
-    Old embeddings are cut into parts, and the parts clustered, as a product quantiser does. How near a part of an
-    embedding is to the anchors of that part, as a softmax, is what the new model is asked to see as the old one did.
-    That needs no labels: items without a class take part in it, and only there.
+    Old embeddings are split into parts, and the parts are clustered, as in product quantisation. The softmax over the
+    similarities of a part of an embedding to the anchors of that part must be the same for the new model as for the old
+    one. This needs no labels: items without a class contribute only to this term.
 
     Loss:
         L = L_\text{task} + \frac{\lambda}{B M} \sum_i \sum_m
@@ -36,13 +36,13 @@ class SSP(CompatibilityMethod):
 
     Args:
         weight: Factor of the divergence.
-        parts: Into how many parts embeddings are cut; the next smaller number that divides their dimension.
-        anchors: How many of them every part has.
-        temperature: Divides the cosines.
+        parts: Number of parts of an embedding; rounded down to a divisor of the dimension.
+        anchors: Number of anchors per part.
+        temperature: Divisor of the cosines.
 
     Departures:
-        Our reading, where the abstract and the public settings leave it open: cosines of parts, the temperature, the
-        divergence, and a classifier that trains along. Anchors are sought among 10,000 items.
+        Details that the abstract and the public settings leave open are our choice: cosines of parts, the temperature,
+        the divergence, and a classifier trained as well. Anchors are computed from 10,000 items.
     """
 
     unlabelled = True

@@ -24,8 +24,8 @@ from limpet.support.ranges import NonNegative, Positive
 class UniBCT(CompatibilityMethod):
     r"""Unified backward-compatible training (Zhang et al., IJCAI 2022, arXiv:2203.01583).
 
-    A classifier made of the old model's class means, refined twice by how the new model groups the items of a class,
-    must also classify new embeddings, with an angular margin. Until the first refinement there is only the task.
+    A classifier of the old model's class means, refined twice by the new model's similarities within a class, must also
+    classify new embeddings, with an angular margin. Until the first refinement, only the task is trained.
 
     Loss:
         L = L_\text{task} + \lambda C
@@ -35,13 +35,13 @@ class UniBCT(CompatibilityMethod):
 
     Args:
         weight: Factor of the compatibility term.
-        scale: Multiplies its cosines.
+        scale: Factor of its cosines.
         margin: Angular margin at the target, in radians.
-        refine: Refine the class means; without, the term acts from the first step.
-        classes: Whose means the classifier is made of: "new", all classes of the new training set under the old model;
-            "old", those of the old model's own training set, not refined, and items of other classes are left out.
+        refine: Refine the class means; otherwise, the term is used from the first step.
+        classes: Classes of the means: "new", all classes of the new training set under the old model; "old", those of
+            the old model's own training set, not refined, and items of other classes are ignored.
         propagation: Share of every item's old embedding that comes from similar items (lambda), below 1.
-        temperature: Divides the cosines between items of a class.
+        temperature: Divisor of the cosines between items of a class.
 
     Paper settings:
         scale: 30; 1 in MixBCT's comparison
@@ -51,10 +51,10 @@ class UniBCT(CompatibilityMethod):
         temperature: 0.05
 
     Departures:
-        Refinements come at the start of epochs round(2E/7) and round(4E/7) of E, 10 and 20 of 35 in MixBCT's
-        comparison. The public copy of the refinement normalises similarities along columns, which undoes it; here rows
-        are normalised, on unit vectors. AdvBCT's comparison leaves the refinement out, and classes that the old model
-        has not seen: `refine` false, `classes` "old". MixBCT's takes cosines as they are: `scale` 1, `margin` 0.
+        Refinements run at the start of epochs round(2E/7) and round(4E/7) of E, 10 and 20 of 35 in MixBCT's comparison.
+        The public copy of the refinement normalises similarities along columns, which undoes it; here rows are
+        normalised, on unit vectors. AdvBCT's comparison omits the refinement, and classes that the old model has not
+        seen: `refine` false, `classes` "old". MixBCT's comparison uses plain cosines: `scale` 1, `margin` 0.
     """
 
     prototypes: Tensor

@@ -55,13 +55,13 @@ _ENCODER, _HEAD = "model.safetensors", "head.safetensors"
 
 @dataclass(frozen=True)
 class Release(OnHub):
-    """A trained encoder with what is known of it.
+    """A trained encoder with its metadata.
 
     Args:
         encoder: The network, in evaluation mode.
         head: The classifier it was trained with; None if discarded.
-        classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
-        trained_on: The items it was trained on; None where that is not known.
+        classes: Names of the training classes, in the order of the classifier's rows; empty if not kept.
+        trained_on: The items it was trained on; None if unknown.
     """
 
     encoder: EmbeddingNetwork
@@ -88,34 +88,34 @@ class Release(OnHub):
         space: Space | None = None,
         weights: Kept = "copy",
     ) -> Release:
-        """Make a release of any module that gives images one vector each.
+        """Make a release from any module that returns one vector per image.
 
-        The release is a snapshot: on the CPU, in float32 and in evaluation mode. The module is left as it is, and what
-        becomes of it later does not change the release.
+        The release is a snapshot: on the CPU, in float32 and in evaluation mode. The module is not modified, and later
+        changes to it do not affect the release.
 
         Args:
-            module: Maps float32 pixels (B, channels, height, width) to vectors (B, D), or to a record or a tuple with
-                them.
-            image_size: Height and width that images are read at, or one number for both.
-            channels: Of the images.
-            fit: How images of another size are brought to it: "crop" keeps the aspect and cuts what is too long around
-                the centre, "squash" does not; either may end in "-bicubic".
-            centre_crop: Height and width, or one number for both, of their middle, which the module sees, such as 224
-                of 256; all of them when left out.
-            mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
-            std: Divides each channel; 1 / 255 gives pixels up to 255.
-            preprocess: A function of pixels in [0, 1], float32 (B, channels, height, width), in place of mean and std.
-            output: What is taken of what it returns: "tensor", "cls" or "mean" of last_hidden_state, a number for an
-                entry of a tuple, or the name of a key or attribute. When left out a tensor, image_embeds or
-                pooler_output.
-            dim: Its dimension D, if you want it checked.
-            space: What its vectors are points of; the hypersphere of its dimension when left out.
-            weights: "copy" puts them into the folder of the release; "keep" leaves them to the module that
-                `load_release` is then given, and proves that they are the same.
+            module: Module from float32 pixels (B, channels, height, width) to vectors (B, D), or to a record or a tuple
+                with them.
+            image_size: Height and width of the input images in pixels, or one number for both.
+            channels: Number of image channels.
+            fit: How images of another size are resized: "crop" keeps the aspect ratio and crops the centre, "squash"
+                does not; the suffix "-bicubic" is allowed.
+            centre_crop: Height and width, or one number for both, of the centre crop that the module sees, such as 224
+                of 256. Default: no crop.
+            mean: Mean to subtract from each channel after scaling pixels to [0, 1]; one value applies to all channels.
+            std: Divisor of each channel; 1 / 255 gives pixels up to 255.
+            preprocess: Function of pixels in [0, 1], float32 (B, channels, height, width), that replaces mean and std.
+            output: Part of the module's output to use: "tensor", "cls" or "mean" of last_hidden_state, an index into a
+                tuple, or the name of a key or attribute. Default: a tensor, image_embeds or pooler_output.
+            dim: Expected dimension D, to be checked.
+            space: Space of the vectors. Default: the hypersphere of dimension D.
+            weights: "copy" saves them in the folder of the release; "keep" leaves them in the module, which must be
+                passed to `load_release`, where they are verified to be the same.
 
         Raises:
-            ConfigError: It is no module, or a setting is out of range.
-            DataError: It fails, or what it returns is not one finite vector per image that depends on it alone.
+            ConfigError: The argument is not a module, or a setting is out of range.
+            DataError: The module fails, or its output is not one finite vector per image that depends only on this
+                image.
         """
         contract = ImageInput(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
         kept = {"weights": weights}
@@ -131,22 +131,22 @@ class Release(OnHub):
         preprocess: Preprocess | None = None,
         **place: Unpack[HubPlace],
     ) -> Release:
-        """Open a release from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
+        """Open a release from a folder or the Hugging Face Hub, without running its code or unpickling anything.
 
         Args:
             name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
-            module: What it was made of, where that was a module of your own; see `load_release`.
-            preprocess: What prepares pixels for it.
-            **place: Where on the hub, and how it is fetched: `limpet.support.hub.HubPlace`.
+            module: Your own module that the release was made from, if any; see `load_release`.
+            preprocess: Function that prepares pixels for the module.
+            **place: Location on the hub and download options: `limpet.support.hub.HubPlace`.
 
         Raises:
-            MissingExtraError: It is no folder, and huggingface_hub is not installed.
-            ReleaseError: It cannot be fetched, or is not what was saved.
+            MissingExtraError: The name is not a folder, and huggingface_hub is not installed.
+            ReleaseError: The release cannot be downloaded, or was altered.
         """
         return load_release(fetched(name, **place), module=module, preprocess=preprocess)
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write a release to a folder, with a card that the hub reads, and return its path.
+        """Save the release to a folder, with a model card for the hub, and return its path.
 
         Raises:
             ReleaseError: The folder holds another release, or cannot be written; its contents are unchanged.
@@ -252,8 +252,8 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
 
     Args:
         release: Release to save.
-        folder: Output folder; other files in it are left alone.
-        card: Text of ``README.md``; a short one is written when left out.
+        folder: Output folder; other files in it are not touched.
+        card: Text of ``README.md``. Default: a short card.
 
     Raises:
         ReleaseError: The folder holds another release, or a file cannot be written; its contents are unchanged.

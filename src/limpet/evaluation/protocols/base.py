@@ -1,4 +1,4 @@
-"""What a protocol of evaluation is: who answers a query, what is left out of its ranking, and what is averaged."""
+"""Evaluation protocols: relevant items of a query, items ignored in its ranking, and units to average over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PerUnit = NDArray[np.float64]  # one value per unit, NaN where the protocol leav
 
 
 class Lists(NamedTuple):
-    """For every query the gallery rows that answer it, and those that its ranking leaves out."""
+    """Relevant and ignored gallery rows of every query."""
 
     relevant: RowLists
     ignore: RowLists
@@ -52,7 +52,7 @@ def _in_both(relevant: RowLists, ignore: RowLists) -> NDArray[np.int64]:
 
 
 class CurveOptions(TypedDict, total=False):
-    """Options of `upgrade_curves` that a protocol decides; see there."""
+    """Options of `upgrade_curves` that a protocol sets; see there."""
 
     relevant: RowLists
     ignore: RowLists
@@ -61,7 +61,7 @@ class CurveOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Protocol(ABC):
-    """One way of scoring queries on a gallery; its options are its fields.
+    """A way of scoring queries on a gallery; its fields are its options.
 
     A score is the mean over units of one value per unit, so that intervals, tests and differences between systems come
     from the same resampled units. Units are the same, in the same order, for every system that holds the same items.
@@ -90,14 +90,14 @@ class Protocol(ABC):
 
     @classmethod
     def opened(cls, ground_truth: Path | None, **options: Any) -> Self:
-        """Build from what a person gave on the command line.
+        """Build the protocol from command-line values.
 
         Args:
-            ground_truth: The file or folder; None where none was given.
-            **options: Options of the protocol, already of their types.
+            ground_truth: Path of the ground truth; None if not given.
+            **options: Options of the protocol, already converted to their types.
 
         Raises:
-            ConfigError: A ground truth is missing, or was given where there is none to read; or a wrong option.
+            ConfigError: A ground truth is missing or not supported, or an option is invalid.
             DataError: The ground truth cannot be used.
         """
         if cls.ground_truth is None:
@@ -116,12 +116,12 @@ class Protocol(ABC):
 
     @classmethod
     def read(cls, ground_truth: Path, **options: Any) -> Self:
-        """Build from a file or folder of ground truth; for protocols that have one."""
+        """Build the protocol from a ground-truth file or folder, if it has one."""
         raise NotImplementedError(f"{cls.name} reads no ground truth")
 
     @classmethod
     def without_ground_truth(cls, **options: Any) -> Self:
-        """Build from options alone, for protocols that can also read a ground truth."""
+        """Build the protocol from options alone, if it can also read a ground truth."""
         raise NotImplementedError(f"{cls.name} needs a ground truth")
 
     @abstractmethod
@@ -137,14 +137,14 @@ class Protocol(ABC):
         """Return one value per unit and metric.
 
         Raises:
-            ConfigError: A metric that the protocol does not know.
+            ConfigError: The protocol does not support a metric.
             DataError: A column or label that the protocol needs is missing.
             EmptyOverlapError: No unit has a value.
         """
 
     @abstractmethod
     def check_metrics(self, metrics: Sequence[str]) -> None:
-        """Refuse metrics that the protocol does not know, before anything is computed.
+        """Raise an error for unsupported metrics, before anything is computed.
 
         Raises:
             ConfigError: No names, or an unknown one.
@@ -152,24 +152,24 @@ class Protocol(ABC):
 
     @property
     def judges(self) -> bool:
-        """Whether a score says what is right, so that a verdict may be spoken."""
+        """Whether scores measure correctness, so that a verdict is possible."""
         return True
 
     @property
     def leaves_itself_out(self) -> bool:
-        """Whether every query leaves out the gallery item with its own id."""
+        """Whether every query ignores the gallery item with its own id."""
         return False
 
     def answer_metrics(self) -> tuple[str, ...]:
-        """Return the metric that says of every unit whether it is answered rightly, 1 or 0; none where none does."""
+        """Return the metric that is 1 for a correctly answered unit and 0 otherwise, if there is one."""
         return ()
 
     def taking_part(self, query: EmbeddingSet, gallery: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
-        """Return the queries that are asked, and the gallery items that any of them ranks."""
+        """Return the queries that are used, and the gallery items that any of them ranks."""
         return query, gallery
 
     def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> CurveOptions:
-        """Return the options of `upgrade_curves` that measure as this protocol does, for those that take part."""
+        """Return the options of `upgrade_curves` that match this protocol, for the queries and items used."""
         return {}
 
     def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
@@ -177,7 +177,7 @@ class Protocol(ABC):
         return query.labels
 
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
-        """Count what the rules of the protocol set aside, for the report."""
+        """Count the items excluded by the rules of the protocol, for the report."""
         return {}
 
     def record(self) -> dict[str, JsonValue]:
@@ -188,11 +188,11 @@ class Protocol(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankingProtocol(Protocol):
-    """A protocol in which every query ranks the whole gallery but what is ignored.
+    """A protocol in which every query ranks the whole gallery except ignored items.
 
     Args:
-        leave_one_out: Leave out the gallery item with the id of the query, where one set is queries and gallery.
-        no_relevant: What a query without any relevant item is worth: "exclude" or "zero".
+        leave_one_out: Ignore the gallery item with the id of the query, if one set is both queries and gallery.
+        no_relevant: Score of a query without any relevant item: "exclude" or "zero".
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("recall@1", "recall@5", "map", "map@r")
@@ -205,11 +205,11 @@ class RankingProtocol(Protocol):
 
     @property
     def leaves_itself_out(self) -> bool:
-        """Whether every query leaves out the gallery item with its own id."""
+        """Whether every query ignores the gallery item with its own id."""
         return self.leave_one_out
 
     def answer_metrics(self) -> tuple[str, ...]:
-        """Return recall@1: whether the first item found is relevant."""
+        """Return recall@1: whether the first hit is relevant."""
         return ("recall@1",)
 
     def curve_options(self, query: EmbeddingSet, gallery: EmbeddingSet) -> CurveOptions:
@@ -218,22 +218,22 @@ class RankingProtocol(Protocol):
         return {"relevant": relevant, "ignore": ignore, "no_relevant": self.no_relevant}
 
     def lists(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return who answers each query, and what its ranking leaves out, in rows of this gallery."""
+        """Return the relevant and the ignored gallery rows of each query."""
         relevant, ignore = self.answers(query, gallery)
         return Lists(relevant, ignore.union(same_id(query, gallery)) if self.leave_one_out else ignore)
 
     @abstractmethod
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the same by the protocol's own rules; the item of the query itself is left out by `lists`."""
+        """Return both by the protocol's own rules; `lists` ignores the item of the query itself."""
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
-        """Return which queries the protocol asks (Q,), whatever answers them; None for all. Others have no value."""
+        """Return which queries are used (Q,), with or without relevant items; None for all. Others have no value."""
         return None
 
     def searched(self, gallery: EmbeddingSet) -> NDArray[np.bool_] | None:
         """Return which gallery items any query ranks (N,); None for all.
 
-        `lists` leaves the others out too; taking them away first spares a long list for every query.
+        `lists` ignores the others too; removing them first avoids a long list for every query.
         """
         return None
 
@@ -254,7 +254,7 @@ class RankingProtocol(Protocol):
         block: int | None = None,
         device: str | None = None,
     ) -> dict[str, PerUnit]:
-        """Rank, and return one value per query and metric; see `rank_metrics`."""
+        """Rank the gallery, and return one value per query and metric; see `rank_metrics`."""
         self.check_metrics(metrics)
         asked = self.asked(query)
         asking, searching = self.taking_part(query, gallery)
@@ -272,7 +272,7 @@ class RankingProtocol(Protocol):
         return values if asked is None else {name: _spread(value, asked) for name, value in values.items()}
 
     def check_metrics(self, metrics: Sequence[str]) -> None:
-        """Refuse what `metrics_named` does not know."""
+        """Raise an error for metrics that `metrics_named` does not know."""
         metrics_named(metrics)
 
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:

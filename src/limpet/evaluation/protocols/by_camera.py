@@ -21,7 +21,7 @@ JUNK = "-1"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ByCamera(RankingProtocol):
-    """Rank without the images of the query's person by the query's own camera, and without junk for everyone.
+    """Rank the gallery without junk images and without images of the query's person by the query's own camera.
 
     Cameras are the column "camera". Junk images, parts of bodies or bad detections, have the class name "-1", or the
     label -1 if classes have no names. Distractors are ordinary images that are relevant to no query.
@@ -31,7 +31,7 @@ class ByCamera(RankingProtocol):
     Use it for re-identification, where an image by the query's own camera is too easy a match.
 
     Args:
-        leave_one_out: Leave out the gallery item with the id of the query.
+        leave_one_out: Ignore the gallery item with the id of the query.
         no_relevant: Score of a query without any relevant item.
 
     >>> import numpy as np
@@ -57,7 +57,7 @@ class ByCamera(RankingProtocol):
         """Return the rows of every query's person; those by its own camera and junk are ignored.
 
         Raises:
-            DataError: A side does not know its cameras.
+            DataError: A side has no camera column.
             EmptyOverlapError: Queries have relevant items, and all of these are from the query's own camera.
         """
         relevant = relevant_by_label(query, gallery)

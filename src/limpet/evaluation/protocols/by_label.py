@@ -19,8 +19,8 @@ class ByLabel(RankingProtocol):
     Use it for labelled items; it is the default.
 
     Args:
-        leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any relevant item is worth.
+        leave_one_out: Ignore the gallery item with the id of the query.
+        no_relevant: Score of a query without any relevant item.
 
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, evaluate
@@ -43,11 +43,11 @@ class ByLabel(RankingProtocol):
 class SeenClasses(ByLabel):
     """Recall of continual visual search: a query whose class is not in the gallery is a miss (CVS, AR@K).
 
-    Use it when the gallery grows by sessions, and some queries ask for classes that are not in it yet.
+    Use it when the gallery grows by sessions, and the classes of some queries are not in it yet.
 
     Args:
-        leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any relevant item is worth.
+        leave_one_out: Ignore the gallery item with the id of the query.
+        no_relevant: Score of a query without any relevant item.
 
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, evaluate

@@ -1,4 +1,4 @@
-"""Explicit answers from a file: pairs of a query and an item, such as judgements of people or clicks."""
+"""Relevance from a file: pairs of a query and an item, such as human judgements or clicks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 @dataclass(frozen=True, eq=False)
 class RelevancePairs:
-    """Which items answer which queries, and which are left out of their rankings.
+    """Relevant and ignored items of queries, as pairs.
 
     Args:
         query: The query of every pair, as an id (M,).
         item: The item of every pair, as an id (M,).
-        ignore: Whether the item is left out of the ranking of the query instead of answering it (M,).
-        grade: How well the item answers, float64 (M,): 0 where somebody judged that it does not, and it is then ranked
-            among those that do not; else the gain of "ndcg". None: all that answer answer alike.
+        ignore: Whether the item is ignored in the ranking of the query instead of being relevant (M,).
+        grade: Grade of relevance, float64 (M,): 0 for items judged not relevant, which are ranked as such; otherwise
+            the gain of "ndcg". None: all relevant items have the same grade.
 
     Raises:
         DataError: Lengths differ, there is no pair, or a grade is negative or not finite.
@@ -151,19 +151,20 @@ class _Found(NamedTuple):
 @checked
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Relevance(RankingProtocol):
-    """Items answer the queries that a file pairs them with.
+    """Items are relevant to the queries that a file pairs them with.
 
-    Clicks and the like know only items that the old system showed, so a better answer of the new one counts as wrong.
-    Scores are measured by them, and no verdict is spoken unless somebody vouches for the pairs.
+    Clicks cover only items that the old system showed, so a better answer of the new one is scored as wrong. Scores are
+    computed, but no verdict is given unless the pairs are declared as judged.
 
     Use it for judgements of your own, or clicks, in place of class labels.
 
     Args:
-        pairs: Who answers whom, and who is left out.
-        judged: Whether people judged, whatever either model found, which items answer each query.
-        unknown: What pairs with a query or item that is not embedded do: "refuse" stops, "leave-out" counts them.
-        leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: What a query without any relevant item is worth.
+        pairs: Relevant and ignored items of queries.
+        judged: Whether people judged the relevant items of each query independently of both models.
+        unknown: Handling of pairs with a query or item that is not embedded: "refuse" raises an error, "leave-out"
+            skips and counts them.
+        leave_one_out: Ignore the gallery item with the id of the query.
+        no_relevant: Score of a query without any relevant item.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> queries, items = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32) + 0.1
@@ -183,7 +184,7 @@ class Relevance(RankingProtocol):
 
     @property
     def judges(self) -> bool:
-        """Whether the pairs say what is right, not only what was clicked."""
+        """Whether the pairs are judgements, not only clicks."""
         return self.judged
 
     @classmethod
@@ -192,7 +193,7 @@ class Relevance(RankingProtocol):
         return cls(pairs=RelevancePairs.read(ground_truth), **options)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the rows of the items that are paired with every query, to be found or to be left out."""
+        """Return the rows of the items paired with every query, relevant or ignored."""
         queries, items, ignore, grade = self._found(query, gallery)
         answers = ~ignore if grade is None else ~ignore & (grade > 0)
         return Lists(
