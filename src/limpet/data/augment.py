@@ -1,4 +1,4 @@
-"""Which random changes training images go through: settings that people write; torch is needed where they act."""
+"""Augmentation settings for training images; only applying them requires torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 @checked
 @dataclass(frozen=True)
 class RandAugment:
-    """How RandAugment changes images; see `limpet.data.augmentation_policies.rand_augment`.
+    """Settings of RandAugment; see `limpet.data.augmentation_policies.rand_augment`.
 
     Args:
-        operations: How many are drawn for each image, at least 1.
-        magnitude: How strong they are, from 0 to ``scale``.
-        scale: The magnitude of full strength: 10 in the paper; 30 where magnitudes are counted as torchvision does.
+        operations: Number of operations per image, at least 1.
+        magnitude: Strength of the operations, from 0 to ``scale``.
+        scale: Magnitude of full strength: 10 in the paper, 30 in torchvision.
     """
 
     operations: PositiveInt = 2
@@ -42,7 +42,7 @@ class RandAugment:
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """Which boxes are cut out of images and resized; see `limpet.data.random_transforms.random_resized_crop`.
+    """Settings of random resized crops; see `limpet.data.random_transforms.random_resized_crop`.
 
     Args:
         scale: Smallest and largest area, as a share of the image.
@@ -70,13 +70,13 @@ class ResizedCrop:
 @checked
 @dataclass(frozen=True)
 class Augmentation:
-    """Which random changes training images go through; all off by default.
+    """Augmentation settings for training images; all off by default.
 
     Args:
-        crop_padding: Largest shift of the crop, in pixels.
+        crop_padding: Maximum shift of the crop, in pixels.
         flip: Whether to mirror half of the images; not for characters.
-        scale: Largest relative change of size each way, below 1.
-        shift: Largest shift each way, as a share of the side.
+        scale: Maximum relative change of size each way, below 1.
+        shift: Maximum shift each way, as a share of the side.
         resized_crop: Boxes to cut out and bring to the size that the network sees; none leaves images whole.
         auto_augment: "cifar-10", the policy that AutoAugment found on CIFAR-10; none for none.
         rand_augment: Operations to draw; none for none.
@@ -94,7 +94,7 @@ class Augmentation:
     auto_augment: Literal["cifar-10"] | None = None
     rand_augment: RandAugment | None = None
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where settings that people write are checked
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # read where user settings are validated
 
     def __call__(self, images: Tensor, generator: torch.Generator, size: tuple[int, int] | None = None) -> Tensor:
         """Return changed images of the same type.

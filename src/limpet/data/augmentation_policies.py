@@ -37,16 +37,16 @@ CIFAR_10: tuple[SubPolicy, ...] = (
     (("equalize", 0.8, 8), ("invert", 0.1, 3)),
     (("translate_y", 0.7, 9), ("auto_contrast", 0.9, 1)),
 )
-"""What AutoAugment found on CIFAR-10, and used on CIFAR-100 too (Table 7 of arXiv:1805.09501)."""
+"""Policy that AutoAugment found on CIFAR-10, and also used on CIFAR-100 (Table 7 of arXiv:1805.09501)."""
 
 AUTO_AUGMENT = {"cifar-10": CIFAR_10}
-"""Policies of AutoAugment by the name of the data set that they were found on."""
+"""AutoAugment policies by the name of their data set."""
 
 RAND_AUGMENT = (
     "identity", "auto_contrast", "equalize", "rotate", "solarize", "color", "posterize", "contrast", "brightness",
     "sharpness", "shear_x", "shear_y", "translate_x", "translate_y",
 )  # fmt: skip
-"""What RandAugment chooses from, each as often as the others (arXiv:1909.13719, Section 3)."""
+"""Operations of RandAugment, with equal probability (arXiv:1909.13719, Section 3)."""
 
 _STRONGEST = 9
 _NAMES = list(OPERATIONS)
@@ -54,19 +54,19 @@ _ALL = list(OPERATIONS.values())
 
 
 def _numbers(names: tuple[str, ...]) -> Tensor:
-    """Return places in `OPERATIONS`; -1 for the identity."""
+    """Return indices in `OPERATIONS`; -1 for the identity."""
     return torch.tensor([_NAMES.index(name) if name in OPERATIONS else -1 for name in names])
 
 
 def auto_augment(images: Tensor, policy: tuple[SubPolicy, ...], generator: torch.Generator) -> Tensor:
-    """Change every image by one sub-policy of a policy of AutoAugment (Cubuk et al., CVPR 2019, arXiv:1805.09501).
+    """Apply a sub-policy of an AutoAugment policy to every image (Cubuk et al., CVPR 2019, arXiv:1805.09501).
 
-    A sub-policy is drawn for each image. Each of its two operations is applied with its probability, with the share of
-    full strength that its magnitude is of 9, and one way or the other with equal chances.
+    A sub-policy is drawn for each image. Each of its two operations is applied with its probability, at magnitude / 9
+    of full strength, with a random sign.
 
     Args:
         images: uint8 (B, channels, height, width), with one channel or three.
-        policy: Such as `CIFAR_10`.
+        policy: Policy, such as `CIFAR_10`.
         generator: CPU generator of the draws.
 
     Returns:
@@ -88,9 +88,8 @@ def rand_augment(images: Tensor, operations: int, strength: float, generator: to
 
     Args:
         images: uint8 (B, channels, height, width), with one channel or three.
-        operations: How many are drawn for each image (N), the identity among them.
-        strength: Share of full strength, the same for all of them (M of 10), from 0 to 1; one way or the other with
-            equal chances.
+        operations: Number of operations per image (N), drawn with the identity among them.
+        strength: Share of full strength for all operations (M of 10), from 0 to 1; the sign is random.
         generator: CPU generator of the draws.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Which rows make which batch, as a function of the seed and the place in the run alone.
+"""Composition of batches as a function of the seed and the position in the run alone.
 
-A sampler names whole batches (epoch, number, rows). So a run that stops in the middle of an epoch continues with
-exactly the batches it would have seen, without going through those it has seen.
+A sampler yields whole batches (epoch, number, rows). A run that stops in the middle of an epoch therefore resumes with
+the same batches, without iterating over those it has seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from limpet.support.ranges import Seed, checked
 
 
 class BatchPlace(NamedTuple):
-    """Which batch to read: its place in the run, and its rows of the training set, int64 (B,)."""
+    """Batch to read: its position in the run, and its rows of the training set, int64 (B,)."""
 
     epoch: int
     number: int
@@ -35,7 +35,7 @@ class EpochBatches(Sampler[BatchPlace]):
 
     Args:
         batch_size: Rows per batch and process.
-        seed: Together with the epoch, decides the order.
+        seed: Random seed; with the epoch it determines the order.
         drop_last: Whether to leave out an incomplete last batch.
         rank: Number of this process, from 0.
     """
@@ -82,19 +82,19 @@ class EpochBatches(Sampler[BatchPlace]):
 class BalancedBatches(EpochBatches):
     """Batches of P classes with K items each, P · K = batch size; processes hold different classes at every step.
 
-    An epoch has as many batches as plain shuffling makes whole ones, at least one; but it is no pass over all rows:
-    classes take turns, however many items they have. Items of small classes come more than once an epoch, and large
-    classes show other items in the next one. See `balanced_order`.
+    An epoch has as many batches as plain shuffling gives complete ones, at least one. It is not a pass over all rows:
+    classes take turns regardless of size. Items of small classes occur more than once an epoch, and large classes
+    continue with other items in the next one. See `balanced_order`.
 
     Args:
         labels: Class of every row, int64 (N,).
-        items_per_class: K, a divisor of the batch size, and smaller.
+        items_per_class: Number of items per class K, a proper divisor of the batch size.
         batch_size: Rows per batch and process.
-        seed: Together with the epoch, decides the order.
+        seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
 
     Raises:
-        ConfigError: There are fewer classes than all processes together hold at a step, or the sizes do not fit.
+        ConfigError: The classes are fewer than all processes together need per step, or the sizes do not fit.
     """
 
     def __init__(
@@ -135,16 +135,16 @@ class BalancedBatches(EpochBatches):
 
 
 class LengthBatches(EpochBatches):
-    """Batches of items of like length, so that little of a batch is padding; an epoch holds every item once.
+    """Batches of items of similar length, to reduce padding; an epoch holds every item once.
 
-    Items are shuffled, ordered by length within windows of `WINDOW` batches, and cut into batches, which then come in
-    random order. Sizes of batches differ by one item at most, so that none is left over. Of several processes, each
-    has as many items at a step as the others; fewer items than there are processes are left out of an epoch.
+    Items are shuffled, sorted by length within windows of `WINDOW` batches, and divided into batches, which then come
+    in random order. Batch sizes differ by one item at most, so that none is left over. All processes have the same
+    number of items per step; fewer items than processes are left out of an epoch.
 
     Args:
         lengths: Length of every item, int64 (N,).
-        batch_size: Items per batch and process, at most.
-        seed: Together with the epoch, decides the order.
+        batch_size: Maximum number of items per batch and process.
+        seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
     """
 
@@ -168,7 +168,7 @@ class LengthBatches(EpochBatches):
             yield BatchPlace(self.epoch, number, steps[place][:, self.rank])
 
     def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return the rows of an epoch (N,), of like length side by side: windows rise and fall in turn."""
+        """Return the rows of an epoch (N,), sorted by length within windows, alternately ascending and descending."""
         order = generator.permutation(self.count)
         window = self.WINDOW * self.batch_size * self.world_size
         for turn, start in enumerate(range(0, self.count, window)):
@@ -179,13 +179,13 @@ class LengthBatches(EpochBatches):
 
 
 class PairBatches(LengthBatches):
-    """Batches of pairs or triplets of texts of like length, the texts of each side by side; see `LengthBatches`.
+    """Batches of pairs or triplets of texts of similar length, the texts of each side by side; see `LengthBatches`.
 
     Args:
         pairs: Rows of the texts of every pair, int64 (P, K).
         lengths: Length of every text, int64 (N,); that of a pair is its longest.
-        batch_size: Pairs per batch and process, at most.
-        seed: Together with the epoch, decides the order.
+        batch_size: Maximum number of pairs per batch and process.
+        seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
     """
 
@@ -224,10 +224,10 @@ class RowsInOrder(Sampler[BatchPlace]):
 
 
 def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> None:
-    """Refuse an empty batch, a process that is none of them, and fewer images than processes.
+    """Refuse an empty batch, an invalid process number, and fewer images than processes.
 
     Raises:
-        ConfigError: It is one of these.
+        ConfigError: One of these is the case.
     """
     refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
     if not 0 <= rank < world_size:
@@ -236,7 +236,7 @@ def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> N
 
 
 class Parts(NamedTuple):
-    """How many rows of a batch are the session's own, and how many are replayed."""
+    """Numbers of a batch's own rows of the session and of replayed rows."""
 
     own: int
     memory: int
@@ -246,21 +246,21 @@ class ReplayBatches(EpochBatches):
     """Batches of which a share is replayed and the rest are the session's own (Rainbow Memory, arXiv:2103.17230).
 
     An epoch is one pass over the own rows; those that do not fill a batch are left out with ``drop_last``, but a
-    session smaller than one batch is one batch. Replayed rows are shuffled, and shuffled again when all of them were
-    shown: within an epoch each comes equally often, up to one. A batch that is not whole keeps the share.
+    session smaller than one batch is one batch. Replayed rows are reshuffled when all were used, so their counts in an
+    epoch differ by one at most. An incomplete batch keeps the share.
 
     Args:
         replayed: Whether a row comes from the memory, bool (N,), with rows of both kinds.
         share: Share of every batch that is replayed, above 0 and below 1; rounded, half to even, to at least one row
             of each kind.
         batch_size: Rows per batch and process, at least 2.
-        seed: Together with the epoch, decides the order.
+        seed: Random seed; with the epoch it determines the order.
         drop_last: Whether to leave out an incomplete last batch.
         rank: Number of this process, from 0.
         world_size: Number of processes; the batches of all of them have the same share.
 
     Raises:
-        ConfigError: There is no replayed row, or fewer own rows than processes, or the sizes do not fit.
+        ConfigError: No row is replayed, the own rows are fewer than the processes, or the sizes do not fit.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ def batch_parts(batch_size: int, share: float) -> Parts:
 
 
 def shrunk(whole: Parts, own: int) -> Parts:
-    """Return a batch of fewer own rows with as many replayed ones as keep the share, at least one; or an empty batch.
+    """Return a batch of fewer own rows with replayed ones in the same share, at least one; or an empty batch.
 
     >>> shrunk(Parts(16, 48), 5), shrunk(Parts(16, 48), 0)
     (Parts(own=5, memory=15), Parts(own=0, memory=0))
@@ -326,10 +326,10 @@ def shrunk(whole: Parts, own: int) -> Parts:
 
 
 def check_share(share: float, batch_size: int) -> None:
-    """Refuse a share of the memory that leaves no room for rows of both kinds.
+    """Refuse a memory share that leaves no room for rows of both kinds.
 
     Raises:
-        ConfigError: The share is not above 0 and below 1, or the batch has no two rows.
+        ConfigError: The share is not in (0, 1), or the batch has fewer than two rows.
     """
     refuse(not 0 < share < 1, f"A memory share of {share}.", "above 0 and below 1, such as 0.5 of every batch")
     refuse(

@@ -1,4 +1,4 @@
-"""From encoded images of any size to pixels of one size."""
+"""Decoding of encoded images of any size to pixels of one size."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixels:
-    """Decode one image to uint8 (channels, height, width), turned upright where a camera noted how it was held.
+    """Decode one image to uint8 (channels, height, width), rotated according to its EXIF orientation.
 
     Args:
         source: A path, or encoded bytes.
         shape: Channels, height and width to return.
-        fit: See `Fit`, used where the image has another size.
-        name: What to call the image in messages.
+        fit: Way of resizing an image of another size; see `Fit`.
+        name: Name of the image, for messages.
 
     Raises:
-        DataError: The image cannot be read, or its numbers have no agreed range.
+        DataError: The image cannot be read, or its values have no defined range.
     """
     with opened(source, name) as image:
         from PIL import ImageOps
@@ -75,7 +75,7 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
 
 
 def _flattened(image: Image.Image, mode: str, name: str) -> Image.Image:
-    """Convert to the mode; transparent parts become white, and 16-bit greys are scaled rather than cut off."""
+    """Convert to the mode; transparent parts become white, and 16-bit greys are scaled rather than clipped."""
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":
@@ -87,7 +87,7 @@ def _flattened(image: Image.Image, mode: str, name: str) -> Image.Image:
 
 
 def _eight_bit(grey: NDArray[Any], mode: str, name: str) -> Pixels:
-    """Return greys of more than 8 bits as uint8; numbers of 32 bits are taken as the 8 or 16 bits that they fill."""
+    """Return greys of more than 8 bits as uint8; 32-bit values are read as the 8 or 16 bits that they use."""
     low, high = (grey.min(), grey.max()) if grey.size else (0, 0)
     if mode == "F" or low < 0 or high > 65_535:
         raise DataError(
@@ -122,7 +122,7 @@ def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
 
 
 def check_target(shape: Shape, fit: Fit) -> None:
-    """Refuse a shape or a way of fitting that `decode` does not know."""
+    """Refuse a shape or a fit that `decode` does not support."""
     if shape[0] not in MODES or min(shape) < 1:
         raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
     if fit not in get_args(Fit):

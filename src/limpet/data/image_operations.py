@@ -1,8 +1,8 @@
 """Geometric and photometric operations on whole batches of images, as Pillow computes them one image at a time.
 
-They are those of AutoAugment (Cubuk et al., CVPR 2019, arXiv:1805.09501, Table 6). Each image has an amount of its own.
-All sums are of whole numbers, or of floats in the order of Pillow, so that results are the same bit for bit on every
-device and equal to Pillow's, but for a rotation whose source lies within 2^-16 pixels of an edge between two pixels.
+The operations are those of AutoAugment (Cubuk et al., CVPR 2019, arXiv:1805.09501, Table 6), with an individual amount
+per image. All sums are of integers, or of floats in the order of Pillow, so that results are bit-identical on every
+device and equal to Pillow's, except for a rotation whose source lies within 2^-16 pixels of an edge between two pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from limpet.data.resident import moved
 from limpet.errors import DataError
 
 LEVELS = 256
-"""Values of a pixel, from black to white."""
+"""Number of pixel values, from black to white."""
 
 SHARE_OF_SIDE = 150 / 331
 """Largest translation as a share of the side: 150 pixels in AutoAugment, whose images of ImageNet had 331."""
@@ -36,9 +36,9 @@ class Operation:
     """One operation.
 
     Args:
-        kernel: From images (n, channels, height, width) and parameters (n, ...) to images.
-        parameters: From images and amounts, float64 (n,) on the CPU, to the parameters of the kernel.
-        amount: From signed strengths (n,), -1 to 1 and 0 for the weakest, to amounts.
+        kernel: Function from images (n, channels, height, width) and parameters (n, ...) to images.
+        parameters: Function from images and amounts, float64 (n,) on the CPU, to the parameters of the kernel.
+        amount: Function from signed strengths (n,), from -1 to 1 and 0 for the weakest, to amounts.
     """
 
     kernel: Callable[[Tensor, Tensor], Tensor]
@@ -56,11 +56,11 @@ class Operation:
 
 
 def apply_operations(images: Tensor, operations: Sequence[Operation], chosen: Tensor, strengths: Tensor) -> Tensor:
-    """Return images, to each of which one of several operations was applied.
+    """Apply one of several operations to each image.
 
     Args:
         images: uint8 (B, channels, height, width), with one channel or three.
-        operations: Those to choose from; the ones of a kernel next to each other are computed together.
+        operations: Available operations; adjacent ones of the same kernel are computed together.
         chosen: int64 (B,), on the CPU: the number of an operation for each image; below 0 for none.
         strengths: float64 (B,), on the CPU, from -1 to 1.
 

@@ -1,4 +1,4 @@
-"""Images with their classes and identities: the value that every stage of training and evaluation starts from."""
+"""Sets of images with classes and ids, the input of training and evaluation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ImageSet:
     """N labelled images, checked once when built.
 
     Args:
-        images: Where the pixels come from.
+        images: Store of the pixels.
         labels: Class of every image, int64 (N,), rows of `class_names`.
-        class_names: One name per class, no two alike; a class may have no image here.
-        ids: One text per image (N), no two alike.
+        class_names: Unique class names; a class may have no image here.
+        ids: Unique ids of the images (N).
         columns: Further values per image, such as camera or template, each an array of length N.
 
     Raises:
@@ -72,7 +72,7 @@ class ImageSet:
 
     @property
     def fit(self) -> Fit | None:
-        """How images of another size were brought to `shape`: "crop" or "squash"; None for arrays."""
+        """Way in which images of another size were resized to `shape`: "crop" or "squash"; None for arrays."""
         return self.images.fit
 
     def read(self, rows: NDArray[np.int64]) -> Pixels:
@@ -99,7 +99,7 @@ class ImageSet:
         return self[np.isin(self.labels, np.fromiter(classes, np.int64))]
 
     def compact(self) -> ImageSet:
-        """Drop the classes without an image and number the others anew, in the same order."""
+        """Drop the classes without an image and renumber the others, in the same order."""
         used, labels = np.unique(self.labels, return_inverse=True)
         names = tuple(self.class_names[label] for label in used)
         return replace(self, labels=labels.astype(np.int64), class_names=names)

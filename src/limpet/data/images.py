@@ -1,6 +1,6 @@
-"""Where pixels come from: arrays, encoded bytes or files, all read as uint8 (n, channels, height, width).
+"""Image stores: arrays, encoded bytes or files, all read as uint8 (n, channels, height, width).
 
-Files may be brought to size each in its own way: cropped to a box, or turned by landmarks.
+Files may be resized individually: cropped to a box, or aligned by landmarks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RowNumbers = NDArray[np.int64]
 
 KEEP_LIMIT = 2 * 1024**3
-"""Bytes of decoded pixels that `keep_decoded` holds in memory by default."""
+"""Default maximum bytes of decoded pixels that `keep_decoded` holds in memory."""
 
 
 class Images(Protocol):
@@ -41,7 +41,7 @@ class Images(Protocol):
 
     @property
     def fit(self) -> Fit | None:
-        """How images of another size were brought to `shape`; None where they were given as they are."""
+        """Way in which images were resized to `shape`; None if they were not."""
 
     def __len__(self) -> int: ...
 
@@ -85,7 +85,7 @@ class ArrayImages:
 
     @property
     def fit(self) -> None:
-        """None: arrays are taken as they are."""
+        """None, because arrays are not resized."""
 
     def __len__(self) -> int:
         return len(self._pixels)
@@ -110,7 +110,7 @@ class ArrayImages:
 
 
 class DecodedImages(ABC):
-    """Images decoded one by one each time they are read; wrap in `keep_decoded` for speed.
+    """Images that are decoded at every read; wrap them in `keep_decoded` for speed.
 
     Args:
         shape: Channels (1 or 3), height and width to return.
@@ -128,7 +128,7 @@ class DecodedImages(ABC):
 
     @property
     def fit(self) -> Fit | None:
-        """How images of another size are brought to `shape`."""
+        """Way in which images of another size are resized to `shape`."""
         return self._fit
 
     def read(self, rows: RowNumbers) -> Pixels:
@@ -139,7 +139,7 @@ class DecodedImages(ABC):
         return pixels
 
     def preload(self, rows: RowNumbers) -> None:  # noqa: B027
-        """Do nothing: what was read is not kept."""
+        """Do nothing: decoded images are not kept."""
 
     @abstractmethod
     def _decoded(self, row: int) -> Pixels:
@@ -150,11 +150,11 @@ class EncodedImages(DecodedImages):
     """Images as encoded bytes (JPEG, PNG, ...).
 
     Args:
-        data: All encoded bytes one after another, uint8 (M,).
-        offsets: Where each image begins, int64 (N + 1,), ending with M.
+        data: Concatenated encoded bytes, uint8 (M,).
+        offsets: Start of each image, int64 (N + 1,), ending with M.
         shape: Channels, height and width to return; other sizes are fitted.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        source: What to call this store in messages.
+        source: Name of the store, for messages.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class FileImages(DecodedImages):
     def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the digests of the files.
 
-        A file is read once, and again only after its size or its time of change is another.
+        A file is read again only if its size or its modification time changes.
         """
         return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
 
@@ -246,7 +246,7 @@ class FileImages(DecodedImages):
 
 
 class _StoreBefore:
-    """A store before another one, whose images it gives."""
+    """A store that wraps another one."""
 
     _images: Images
 
@@ -260,9 +260,9 @@ class _StoreBefore:
 
 
 class KeptImages(_StoreBefore):
-    """Rows of another store, each decoded once and then kept in memory.
+    """Rows of another store, decoded once and cached in memory.
 
-    Memory is taken as rows are read, so that a small share of a large set stays small.
+    Memory is allocated as rows are read, so that a small share of a large set stays small.
     """
 
     def __init__(self, images: Images) -> None:
@@ -287,11 +287,11 @@ class KeptImages(_StoreBefore):
             self.read(part)
 
     def content_digest(self, rows: RowNumbers) -> bytes:
-        """Return the digest of the store behind."""
+        """Return the digest of the wrapped store."""
         return self._images.content_digest(rows)
 
     def digests(self, rows: RowNumbers) -> Digests:
-        """Return those of the store behind."""
+        """Return the digests of the wrapped store."""
         return self._images.digests(rows)
 
 
@@ -312,28 +312,28 @@ class SelectedImages(_StoreBefore):
         return self._images.read(self._rows[rows])
 
     def preload(self, rows: RowNumbers) -> None:
-        """Preload them in the store behind."""
+        """Preload the rows in the wrapped store."""
         self._images.preload(self._rows[rows])
 
     def content_digest(self, rows: RowNumbers) -> bytes:
-        """Return the digest of the store behind."""
+        """Return the digest of the wrapped store."""
         return self._images.content_digest(self._rows[rows])
 
     def digests(self, rows: RowNumbers) -> Digests:
-        """Return those of the store behind."""
+        """Return the digests of the wrapped store."""
         return self._images.digests(self._rows[rows])
 
 
 def keep_decoded(images: Images, *, limit_bytes: int = KEEP_LIMIT) -> Images:
-    """Keep decoded pixels in memory if all of them fit into ``limit_bytes``; otherwise return the store as it is."""
+    """Keep decoded pixels in memory if all of them fit into ``limit_bytes``; otherwise return the store unchanged."""
     needed = len(images) * int(np.prod(images.shape))
     return KeptImages(images) if needed <= limit_bytes else images
 
 
 def _taken_as_needed(shape: tuple[int, ...]) -> Pixels:
-    """Return zeros (uint8) whose memory is taken in small pages as rows are written.
+    """Return zeros (uint8) whose memory is allocated in small pages as rows are written.
 
-    NumPy asks for pages of 2 MB for large arrays, so that a few rows of every class would take all of it.
+    NumPy requests pages of 2 MB for large arrays, so that a few rows of every class would allocate all of it.
     """
     size = int(np.prod(shape))
     buffer = mmap.mmap(-1, max(1, size))
@@ -350,18 +350,18 @@ def chunks(rows: RowNumbers, size: int = 4096) -> Iterator[RowNumbers]:
 
 
 Prepare = Callable[["Image.Image", NDArray[np.float64]], "Image.Image"]
-"""From an RGB image and the numbers of its row to an image of the size wanted."""
+"""Function from an RGB image and the numbers of its row to an image of the requested size."""
 
 
 class PreparedImages(FileImages):
-    """Images in files, each prepared in its own way.
+    """Images in files, with individual preparation.
 
     Args:
         paths: One file per image (N).
-        numbers: What the preparation needs to know of every image, float64 (N, ...): a box, or landmarks.
-        prepare: Brings an RGB image to the height and width of `shape`.
+        numbers: Parameters of the preparation per image, float64 (N, ...): a box, or landmarks.
+        prepare: Function that resizes an RGB image to the height and width of `shape`.
         shape: Channels (3), height and width.
-        fit: How images of another size are brought to it, as `prepare` does; None where that is no matter of size.
+        fit: Way in which `prepare` resizes images; None if it does not depend on size.
     """
 
     def __init__(
@@ -380,7 +380,7 @@ class PreparedImages(FileImages):
 
     @property
     def fit(self) -> Fit | None:
-        """How images of another size are brought to `shape`; None where that is no matter of size."""
+        """Way in which images are resized to `shape`; None if it does not depend on size."""
         return self._stated_fit
 
     def content_digest(self, rows: RowNumbers) -> bytes:

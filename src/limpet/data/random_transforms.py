@@ -1,8 +1,8 @@
-"""Random changes to whole batches of images, with a draw of its own for every image.
+"""Random transforms of whole batches of images, with an individual draw per image.
 
-All draws come from the CPU generator that is passed in, so a batch and a seed give the same result on every run. The
-images are changed on the device they are on: crops and flips are the same bit for bit everywhere, `random_affine` is
-computed, and another device may round it otherwise.
+All draws come from the CPU generator that is passed in, so a batch and a seed give the same result on every run. Images
+are changed on their device: crops and flips are bit-identical everywhere, but `random_affine` may round differently on
+another device.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from limpet.data.resident import moved
 
 
 def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
-    """Shift every image by up to ``padding`` pixels each way; what comes in from outside is zero.
+    """Shift every image by up to ``padding`` pixels each way, filling with zeros.
 
     Args:
-        images: Any type, (B, channels, height, width).
-        padding: Largest shift in pixels; 0 returns the images as they are.
+        images: Images of any type (B, channels, height, width).
+        padding: Maximum shift in pixels; 0 returns the images unchanged.
         generator: CPU generator of the draws.
 
     Returns:
@@ -32,7 +32,7 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Ten
     count, channels, height, width = images.shape
     top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
     padded = pad(images, [padding] * 4)
-    # All padded images are one line of pixels; each row of a crop is copied whole, from where it begins in that line.
+    # All padded images form one line of pixels; each row of a crop is copied as a whole from its start in that line.
     across, size = padded.shape[3], padded[0, 0].numel()
     planes = torch.arange(count * channels, device=images.device).view(count, channels, 1) * size
     rows = torch.arange(height, device=images.device) * across
@@ -49,17 +49,18 @@ def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def random_affine(images: Tensor, degrees: float, scale: float, shift: float, generator: torch.Generator) -> Tensor:
-    """Rotate, scale and shift every image about its centre; what comes in from outside is zero.
+    """Rotate, scale and shift every image about its centre, filling with zeros.
 
     Args:
         images: uint8 or floating (B, channels, height, width).
-        degrees: Largest rotation each way.
-        scale: Largest relative change of size each way, below 1.
-        shift: Largest shift each way, as a share of the side.
+        degrees: Maximum rotation each way, in degrees.
+        scale: Maximum relative change of size each way, below 1.
+        shift: Maximum shift each way, as a share of the side.
         generator: CPU generator of the draws.
 
     Returns:
-        Same type and shape; uint8 is rounded. Right angles stay right angles in images that are not square, too.
+        Images of the same type and shape; uint8 is rounded. Right angles are preserved, also in images that are not
+        square.
     """
     count = len(images)
     if count == 0:
@@ -83,15 +84,15 @@ def random_resized_crop(
     ratio: tuple[float, float],
     generator: torch.Generator,
 ) -> Tensor:
-    """Cut a box of random area, shape and place out of every image, and bring it to a size.
+    """Crop a box of random area, shape and position from every image, and resize it.
 
-    The crop of Inception (Szegedy et al., CVPR 2015). Of ten draws the first whose box lies within the image counts;
-    where none does, the largest centred box of an allowed shape is taken.
+    This is the crop of Inception (Szegedy et al., CVPR 2015): the first of ten draws whose box lies within the image,
+    or else the largest centred box of an allowed shape.
 
     Args:
         images: uint8, float32 or float64 (B, channels, height, width).
         size: Height and width of the result.
-        scale: Smallest and largest area of a box, as a share of the image, above 0 to 1.
+        scale: Smallest and largest area of a box, as a share of the image in (0, 1].
         ratio: Smallest and largest ratio of width to height, above 0; their logarithm is uniform.
         generator: CPU generator of the draws.
 
@@ -117,10 +118,10 @@ def random_resized_crop(
 
 
 def cut_and_resized(images: Tensor, begins: Tensor, sides: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut a box out of every image and bring it to a size: bilinear, averaged over an area where it becomes smaller.
+    """Crop a box from every image and resize it: bilinear, with area averaging for downscaling.
 
-    On the CPU boxes are resized one after the other, elsewhere all at once by `resampled`, which costs a CPU ten times
-    as much; the results are equal to within rounding, and to those of Pillow.
+    On the CPU boxes are resized one after the other, elsewhere all at once by `resampled`, which is ten times slower on
+    a CPU. Results agree with each other and with Pillow up to rounding.
 
     Args:
         images: uint8, float32 or float64 (B, channels, height, width).
@@ -141,7 +142,7 @@ def cut_and_resized(images: Tensor, begins: Tensor, sides: Tensor, size: tuple[i
 
 
 def resampled(images: Tensor, begins: Tensor, sides: Tensor, size: tuple[int, int]) -> Tensor:
-    """Do what `cut_and_resized` does as two products with matrices, one down and one across the images."""
+    """Compute `cut_and_resized` as two matrix products, one for columns and one for rows."""
     pixels = images if images.is_floating_point() else images.float()
     boxes = moved(torch.stack([begins, sides], dim=1).double(), images.device)
     down, across = (
@@ -153,10 +154,10 @@ def resampled(images: Tensor, begins: Tensor, sides: Tensor, size: tuple[int, in
 
 
 def _resampling(boxes: Tensor, from_side: int, to_side: int) -> Tensor:
-    """Return how much each new pixel of a line takes of each old one, float64 (B, to_side, from_side), rows of sum 1.
+    """Return the weight of each old pixel of a line in each new one, float64 (B, to_side, from_side), rows of sum 1.
 
-    A new pixel takes by a triangle around its centre, one old pixel wide to each side, or one new pixel where that is
-    wider; from within the box only, whose begin and length are in the two rows of ``boxes``.
+    Weights form a triangle around the centre of a new pixel, one old pixel wide to each side, or one new pixel if that
+    is wider. They are restricted to the box, whose start and length are in the two rows of ``boxes``.
     """
     begins, sides = boxes[:, :, None, None]
     step = sides / to_side

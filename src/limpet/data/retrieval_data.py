@@ -1,4 +1,4 @@
-"""What every reader of a data set returns: images to train on, and images to search among."""
+"""Data sets as returned by readers: images to train on, and images to search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from limpet.data.image_set import ImageSet
 from limpet.errors import DataError
 
 UNLABELLED = "unlabelled"
-"""The one class name of images whose labels mean nothing."""
+"""The only class name of images with meaningless labels."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class RetrievalData:
 
     Args:
         name: Name of the data set.
-        train: Images to train on; None where there are only images to evaluate with.
-        gallery: Images to search among, labelled in the same classes as `query`.
+        train: Images to train on; None if the data are for evaluation only.
+        gallery: Images to search, labelled with the same classes as `query`.
         leave_one_out: Whether `query` is `gallery`, and every query ignores itself.
-        validation: Images for choosing among runs, apart from all others; None without.
-        description: One line for people: where the images come from and how they were split.
-        labelled: Whether the labels of `query` and `gallery` mean something. Without, a ground truth of its own says
-            what is relevant, the labels are only placeholders, and embeddings are written without them.
+        validation: Images for model selection, disjoint from all others; None without.
+        description: One line on the origin of the images and their split.
+        labelled: Whether the labels of `query` and `gallery` are meaningful. If not, a separate ground truth defines
+            relevance, the labels are placeholders, and embeddings are written without them.
 
     Raises:
         DataError: The parts do not fit together, or there are fewer than two classes to train on or to search for.

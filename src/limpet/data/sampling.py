@@ -22,7 +22,7 @@ def generator_of(seed: Seed) -> np.random.Generator:
 
 
 def class_counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows every class has (largest label + 1,), empty for no labels."""
+    """Return the number of rows per class (largest label + 1,), empty for no labels."""
     return np.bincount(labels)
 
 
@@ -31,8 +31,8 @@ def lowest_of_each_class(labels: NDArray[np.int64], keys: NDArray[Any], wanted: 
 
     Args:
         labels: Class of every row (N,), from 0.
-        keys: What to order the rows of a class by (N,): random numbers to draw, row numbers to take the first.
-        wanted: How many rows to take of every class (largest label + 1,).
+        keys: Sort keys of the rows within a class (N,): random numbers to draw, row numbers to take the first.
+        wanted: Number of rows to take of every class (largest label + 1,).
 
     >>> lowest_of_each_class(np.array([0, 1, 0, 0]), np.array([9, 5, 1, 2]), np.array([2, 1])).tolist()
     [1, 2, 3]
@@ -45,10 +45,10 @@ def lowest_of_each_class(labels: NDArray[np.int64], keys: NDArray[Any], wanted: 
 
 
 def check_labels(labels: NDArray[np.int64]) -> None:
-    """Refuse labels that are not int64 (N,) from 0, or none at all.
+    """Refuse labels that are empty or not int64 (N,) from 0.
 
     Raises:
-        DataError: They are something else.
+        DataError: The labels are invalid.
     """
     if labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0:
         raise DataError(
@@ -75,17 +75,17 @@ def balanced_order(
 ) -> NDArray[np.int64]:
     """Draw the rows of an epoch step by step: Q distinct classes, and K items of each (P × K, arXiv:1703.07737).
 
-    Classes take turns: in a round each comes once, in a new order, but for those left over when no Q of them remain;
-    so all are drawn about equally often, whatever their sizes. An epoch shows all items of a class, in groups of K,
-    before any of them comes again (fewer than K that remain wait for another shuffle). A class of fewer than K items
-    fills its group by repeating them, each as often as the others or once more.
+    Classes take turns: each round contains every class once, in a new order, except those left over when fewer than Q
+    remain. All classes are therefore drawn about equally often, regardless of size. An epoch uses all items of a class,
+    in groups of K, before any item repeats (a remainder below K waits for the next shuffle). A class of fewer than K
+    items fills its group by repetition, with counts that differ by one at most.
 
     Args:
         labels: Class of every row, int64 (N,); classes without a row are never drawn.
-        generator: Decides everything.
-        classes_per_step: Q, of all processes together; at most the number of classes.
-        items_per_class: K.
-        steps: How many steps there are.
+        generator: Random generator of all draws.
+        classes_per_step: Number of classes Q over all processes; at most the number of classes.
+        items_per_class: Number of items per class K.
+        steps: Number of steps.
 
     Returns:
         Row numbers, int64 (steps · Q · K,), the K of a class side by side.
@@ -98,7 +98,7 @@ def balanced_order(
     by_class = np.split(np.argsort(members, kind="stable"), np.bincount(members).cumsum()[:-1])
     places = np.split(np.argsort(turns, kind="stable"), np.bincount(turns, minlength=len(classes)).cumsum()[:-1])
     for items, own in zip(by_class, places, strict=True):
-        # Return groups (count, size) of items: shuffled and cut, and shuffled again when no whole group is left.
+        # Return groups (count, size) of items: shuffled and divided, and reshuffled when no whole group is left.
         count = len(own)
         per_shuffle = max(1, len(items) // items_per_class)
         shuffled = generator.permuted(np.tile(items, (-(-count // per_shuffle), 1)), axis=1)

@@ -1,4 +1,4 @@
-"""Who saw which images and classes: the splits of the papers, as pure functions of labels and a seed.
+"""Training splits of the papers, as pure functions of labels and a seed.
 
 Every function takes the labels of the whole training set, int64 (N,), and returns row numbers into it. Models match
 classes by name, so classes are not renumbered here. The public GLDv2 split draws with another generator: counts
@@ -28,11 +28,11 @@ class Split:
 
     Args:
         labels: Class of every image of the list, int64 (N,).
-        old: Rows the old model is trained on, ascending.
-        new: Rows the new model is trained on, ascending.
-        shared_allowed: Whether a row may be on both sides: true where the new training set extends the old one.
+        old: Ascending rows that the old model is trained on.
+        new: Ascending rows that the new model is trained on.
+        shared_allowed: Whether a row may be on both sides, because the new training set extends the old one.
         classes_apart: Whether the two sides must have no class in common.
-        shared: Rows on both sides by rule although the sides are otherwise apart: the only image of a class.
+        shared: Rows on both sides of otherwise disjoint sides: the only image of a class.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Split:
 
 
 def check_split(split: Split) -> None:
-    """Refuse a split whose sides are not what the scenario promises.
+    """Refuse a split that violates the rules of its scenario.
 
     Raises:
         DataError: A side is empty, or has a row twice or out of range; or an image or class is on both sides
@@ -104,7 +104,7 @@ def _first(rows: NDArray[np.int64]) -> str:
 
 
 CLOSE = 1e-9
-"""Added before cutting off, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""
+"""Added before rounding down, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""
 
 Labels = NDArray[np.int64]
 RowNumbers = NDArray[np.int64]
@@ -115,8 +115,8 @@ class ImageRule:
     """One way to take a share of a training set.
 
     Args:
-        choose: From labels (N,), fraction and seed to the chosen rows, ascending.
-        single_on_both: Whether the only image of a class goes to both sides where the sides are otherwise apart.
+        choose: Function from labels (N,), fraction and seed to the chosen rows, ascending.
+        single_on_both: Whether the only image of a class goes to both of two otherwise disjoint sides.
     """
 
     choose: Callable[[Labels, float, int], RowNumbers]
@@ -125,7 +125,7 @@ class ImageRule:
 
 
 def gldv2_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Return how many images to take: one of up to three, of more the share cut off (code of AdvBCT).
+    """Return the number of images to take: one of up to three, otherwise the share rounded down (code of AdvBCT).
 
     >>> gldv2_counts(np.array([0, 1, 2, 3, 4, 10, 19]), 0.3).tolist()
     [0, 1, 1, 1, 1, 3, 5]
@@ -135,7 +135,7 @@ def gldv2_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64
 
 
 def ms1mv3_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Return how many images to take: the share rounded, half to even, and at least one (code of MixBCT).
+    """Return the number of images to take: the share rounded, half to even, and at least one (code of MixBCT).
 
     >>> ms1mv3_counts(np.array([0, 1, 2, 5, 10, 15]), 0.3).tolist()
     [0, 1, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Texts that belong together: pairs of an anchor and a positive, or triplets with a negative, from one file."""
+"""Pairs of an anchor and a positive text, or triplets with a negative, from one file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError, shown
 
 KINDS = {2: "pairs", 3: "triplets"}
-"""What people call them, by the number of texts of each."""
+"""Name by number of texts: pairs or triplets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +25,8 @@ class TextPairs:
     """N pairs or triplets of texts, checked once when built.
 
     Args:
-        texts: Every text once, without labels. A text is its own id, by which the old model's embeddings are found.
-        rows: Row of the anchor, the positive and, of triplets, the negative, int64 (N, 2) or (N, 3).
+        texts: Unique texts without labels. A text is its own id, which identifies its old embedding.
+        rows: Row of the anchor, the positive and, for triplets, the negative, int64 (N, 2) or (N, 3).
 
     Raises:
         DataError: Rows are of another shape or out of range, a negative is the anchor or the positive of its own
@@ -66,10 +66,10 @@ class TextPairs:
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[str]]) -> Self:
-        """Take the anchors, the positives and, of triplets, the negatives, row by row.
+        """Build from the anchors, the positives and, for triplets, the negatives, row by row.
 
         Raises:
-            DataError: Columns differ in length, a text is empty, or see `TextPairs`.
+            DataError: Columns differ in length, or a text is empty; see also `TextPairs`.
 
         >>> TextPairs.of([["a", "b", "a"], ["c", "d", "e"]])
         TextPairs(3 pairs of 5 texts)
@@ -77,7 +77,7 @@ class TextPairs:
         lengths = [len(column) for column in columns]
         if len(columns) not in KINDS or len(set(lengths)) > 1:
             raise DataError(f"Columns of {lengths} texts.", expected="two or three columns of one length")
-        # numbered in Python: NumPy's texts end at their last NUL
+        # numbered in Python, because NumPy strings drop trailing NULs
         numbers: dict[str, int] = {}
         rows = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
         names = StringArray.of(list(numbers))
@@ -91,12 +91,12 @@ class TextPairs:
 
     @property
     def width(self) -> int:
-        """How many texts each has: 2 or 3."""
+        """Number of texts per pair or triplet: 2 or 3."""
         return int(self.rows.shape[1])
 
     @property
     def kind(self) -> str:
-        """What people call them: pairs or triplets."""
+        """Kind of the texts: pairs or triplets."""
         return KINDS[self.width]
 
     def digest(self) -> str:
@@ -133,7 +133,7 @@ def text_pairs(
         other = found["anchor"] == found["positive"] or any(
             column_of(path, role, columns, None) for role in ("text", "label")
         )
-        if not named and other:  # no such column, or texts with labels, of which one column is called so
+        if not named and other:  # no such column, or labelled texts with a column of that name
             return None
         raise DataError(
             f"'{path}' has the columns {', '.join(columns)}, and none of {missing}s.",

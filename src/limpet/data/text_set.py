@@ -1,4 +1,4 @@
-"""Texts with their classes and identities, as `ImageSet` is for images, and what a reader with a protocol returns."""
+"""Sets of texts with classes and ids, the counterpart of `ImageSet`, and data sets with a protocol."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TextSet:
     Args:
         texts: The texts (N), none of them empty or only white space.
         labels: Class of every text, int64 (N,), rows of `class_names`; None without labels.
-        class_names: One name per class, no two alike; a class may have no text here. Empty without labels.
-        ids: One name per text (N), no two alike.
-        without_text: Names of further items, which were left out because their text is blank.
+        class_names: Unique class names; a class may have no text here. Empty without labels.
+        ids: Unique ids of the texts (N).
+        without_text: Ids of further items, left out because their text is blank.
 
     Raises:
         DataError: A text is empty, lengths differ, a label has no class name, or an id or class name occurs twice.
@@ -61,7 +61,7 @@ class TextSet:
             check_class_rows(self.labels, len(self.class_names), "texts")
         refuse_repeated("ids", self.ids, "one id per text")
         refuse_repeated("class names", StringArray.of(self.class_names), "one name per class")
-        # Refuse texts that say nothing: a model would still give them a place, near whatever else says little.
+        # Refuse blank texts: a model would still embed them, near other uninformative texts.
         empty = np.flatnonzero(blank(self.texts))
         if len(empty):
             raise DataError(
@@ -101,15 +101,15 @@ class TextSet:
         """Return the texts of the chosen classes, with all class names.
 
         Raises:
-            DataError: There are no labels.
+            DataError: The set has no labels.
         """
         return self[np.isin(self.labelled(), np.fromiter(classes, np.int64))]
 
     def compact(self) -> TextSet:
-        """Drop the classes without a text and number the others anew, in the same order.
+        """Drop the classes without a text and renumber the others, in the same order.
 
         Raises:
-            DataError: There are no labels.
+            DataError: The set has no labels.
         """
         used, labels = np.unique(self.labelled(), return_inverse=True)
         names = tuple(self.class_names[label] for label in used)
@@ -119,7 +119,7 @@ class TextSet:
         """Return the labels (N,).
 
         Raises:
-            DataError: There are none.
+            DataError: The set has no labels.
         """
         if self.labels is None:
             raise DataError(
@@ -149,7 +149,7 @@ class TextData:
         name: Name of the data set.
         train: Texts to fit on; they may have fewer classes than the other parts.
         gallery: Texts to search, labelled with the same classes as `query`.
-        description: One readable line: where the texts come from and how they were split.
+        description: One line on the origin of the texts and their split.
         unlabelled: Further texts to fit on, without labels; None if there are none.
 
     Raises:
@@ -183,6 +183,6 @@ class TextData:
                 )
 
     def parts(self) -> dict[str, TextSet]:
-        """Return the sets by name; "unlabelled" only where there are such."""
+        """Return the sets by name; "unlabelled" only if present."""
         parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
         return parts if self.unlabelled is None else {**parts, "unlabelled": self.unlabelled}

@@ -1,4 +1,4 @@
-"""Texts as a network reads them: numbers of tokens, made once, and padded batch by batch."""
+"""Tokenized texts: tokenized once, and padded batch by batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError
 
 PADDING = -1
-"""What stands behind the last token of a text that is shorter than others of its batch."""
+"""Padding value after the last token of a text that is shorter than others of its batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +25,14 @@ class TokenSet:
     """N labelled texts as tokens, checked once when built.
 
     Args:
-        tokens: The tokens of all texts, one text after another, int32 (T,), from 0.
-        offsets: Where every text begins, and T, int64 (N + 1,).
+        tokens: Concatenated tokens of all texts, int32 (T,), from 0.
+        offsets: Start of every text, followed by T, int64 (N + 1,).
         labels: Class of every text, int64 (N,), rows of `class_names`.
-        ids: One name per text (N).
-        contents: Digest of every text, uint64 (N,); None where the texts are not at hand.
+        ids: Ids of the texts (N).
+        contents: Digest of every text, uint64 (N,); None if the texts are not available.
 
     Raises:
-        DataError: Parts do not fit together, a text has no token, or a label no class.
+        DataError: Parts are inconsistent, a text has no token, or a label no class.
     """
 
     kind: ClassVar[str] = "texts"
@@ -67,14 +67,14 @@ class TokenSet:
         ids: StringArray,
         contents: NDArray[np.uint64] | None = None,
     ) -> Self:
-        """Take one array of tokens per text."""
+        """Build from one array of tokens per text."""
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in tokens])]).astype(np.int64)
         flat = np.concatenate([np.empty(0, np.int64), *tokens]).astype(np.int32)
         return cls(flat, offsets, labels, tuple(class_names), ids, contents=contents)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many tokens every text has (N,)."""
+        """Number of tokens of every text (N,)."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -99,13 +99,13 @@ class TokenSet:
         return digest.hexdigest()
 
     def digests(self) -> NDArray[np.uint64] | None:
-        """Return the digest of every text (N,); None where they are not at hand."""
+        """Return the digest of every text (N,); None if the texts are not available."""
         return self.contents
 
 
 @dataclass(frozen=True, eq=False)
 class PairedTokens(TokenSet):
-    """Texts as tokens, each of a class of its own, and the pairs or triplets that are trained on.
+    """Tokenized texts, each in a class of its own, with the pairs or triplets to train on.
 
     Args:
         pairs: Rows of the texts of every pair, int64 (P, 2), or triplet (P, 3); see `TextPairs`.
@@ -119,13 +119,12 @@ class PairedTokens(TokenSet):
 
 
 def alike_in_batch(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for every text of a batch of pairs the lowest row of those that the batch says are alike (P · K,).
+    """Return for every text of a batch of pairs the lowest row of the texts that are alike in the batch (P · K,).
 
-    An anchor is like its positive, and so is whatever shares a text with either, over any number of pairs. A negative
-    is like nothing but itself.
+    An anchor is like its positive. Likeness is transitive over pairs that share a text. A negative is like itself only.
 
     Args:
-        pairs: Rows of anchor, positive and, of triplets, negative: int64 (P, K).
+        pairs: Rows of anchor, positive and, for triplets, negative, int64 (P, K).
 
     >>> alike_in_batch(np.array([[0, 1], [2, 3], [4, 1]])).tolist()  # the first and the last share a positive
     [0, 0, 2, 2, 0, 0]

@@ -1,4 +1,4 @@
-"""Embeddings of a frozen model as items to train on: what a compatible head starts from, as a backbone from images."""
+"""Embeddings of a frozen model as training items for a compatible head."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class VectorSet:
 
     @classmethod
     def of(cls, embeddings: EmbeddingSet, unlabelled: EmbeddingSet | None = None) -> Self:
-        """Take labelled embeddings, without the classes of which they have no item, and unlabelled ones.
+        """Build from labelled embeddings, without classes that have no item, and unlabelled ones.
 
-        Labels without names get their numbers as names.
+        Labels without names are named by their numbers.
 
         Raises:
-            DataError: They have no labels.
+            DataError: The embeddings have no labels.
         """
         if embeddings.labels is None:
             raise DataError(
@@ -65,7 +65,7 @@ class VectorSet:
 
     @cached_property
     def all(self) -> EmbeddingSet:
-        """All N vectors, without labels where some have none."""
+        """All N vectors, without labels if some have none."""
         return self.embeddings if self.unlabelled is None else joined([self.embeddings, self.unlabelled])
 
     @cached_property
@@ -101,5 +101,5 @@ class VectorSet:
         return hashlib.sha256(f"{self.embeddings.digest()};{self.unlabelled.digest()}".encode()).hexdigest()
 
     def digests(self) -> NDArray[np.uint64] | None:
-        """Return the digest of every item's content (N,); None where one of them is not known."""
+        """Return the digest of every item's content (N,); None if one of them is unknown."""
         return self.all.contents

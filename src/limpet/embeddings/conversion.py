@@ -1,7 +1,7 @@
-"""What people give for vectors, ids and labels, as the arrays that a set of embeddings holds.
+"""Conversion of user-supplied vectors, ids and labels to the arrays of an embedding set.
 
-The rule is that of files: nothing is rounded, cut or guessed. What has exactly one meaning is converted; all else is
-refused, with the line to write instead.
+As for files, nothing is rounded, truncated or guessed. Unambiguous values are converted; others are refused, with the
+line to write instead.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from limpet.errors import DataError, reason
 from limpet.geometry import Space
 
 Arrays = dict[str, NDArray[Any] | StringArray]
-"""What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
+"""Arrays of a file by name: numbers as NumPy arrays, strings as NumPy arrays or `StringArray`."""
 
 
 def array_of(values: Any, what: str) -> NDArray[Any]:
     """Return an array, a tensor on any device, or a list as a NumPy array; bfloat16 becomes float32, which is exact.
 
     Args:
-        values: What was given.
-        what: What it stands for, as the beginning of a sentence.
+        values: Values to convert.
+        what: Meaning of the values, as the beginning of a sentence.
 
     Raises:
-        DataError: It makes no array of numbers or texts.
+        DataError: The values are not an array of numbers or strings.
 
     >>> array_of([1, 2], "Labels").dtype.kind
     'i'
@@ -38,7 +38,7 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
     try:
-        if callable(getattr(values, "detach", None)):  # a tensor, without an import of torch
+        if callable(getattr(values, "detach", None)):  # a tensor, detected without importing torch
             values = values.detach().cpu()
             values = values.float() if str(values.dtype) == "torch.bfloat16" else values
         found = np.asarray(values)
@@ -55,10 +55,10 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
 
 
 def row_numbers(rows: NDArray[Any] | slice | list[int], count: int) -> NDArray[np.int64]:
-    """Return the numbers of the rows that an index of NumPy chooses from a set of `count` items.
+    """Return the row numbers that a NumPy index selects from a set of `count` items.
 
     Raises:
-        DataError: The index is a number, which chooses an item and no set.
+        DataError: The index is a number, which selects an item instead of a set.
     """
     if isinstance(rows, int | np.integer):
         raise DataError(
@@ -70,16 +70,16 @@ def row_numbers(rows: NDArray[Any] | slice | list[int], count: int) -> NDArray[n
 
 
 def vectors_of(values: Any) -> NDArray[Any]:
-    """Return vectors as an array; float16 becomes float32, which is exact, and other types stay what they are."""
+    """Return vectors as an array; float16 becomes float32, which is exact, and other types are kept."""
     found = array_of(values, "Vectors")
     return found.astype(np.float32) if found.dtype == np.float16 else found
 
 
 def ids_of(values: Any) -> StringArray:
-    """Return ids as texts; whole numbers are written in decimal digits, as they are where a file has them.
+    """Return ids as strings; integers are written in decimal digits, as for files.
 
     Raises:
-        DataError: They are neither texts nor whole numbers.
+        DataError: The ids are neither strings nor integers.
 
     >>> list(ids_of([7, 12])), list(ids_of(["7", "x"]))
     (['7', '12'], ['7', 'x'])
@@ -96,13 +96,12 @@ def ids_of(values: Any) -> StringArray:
 
 
 def classes_of(labels: Any, names: StringArray | None) -> tuple[NDArray[Any], StringArray | None]:
-    """Return labels as whole numbers, and names of classes.
+    """Return labels as integers, and class names.
 
-    Texts are names of classes, which are numbered in the order of their characters, as those of files are; with names
-    given, they are looked up.
+    Strings are class names, numbered in sorted order, as for files; given names define the numbers instead.
 
     Raises:
-        DataError: They are neither whole numbers nor texts, or a text is no name of a class.
+        DataError: The labels are neither integers nor strings, or a string is not a class name.
 
     >>> numbers, names = classes_of(["dog", "cat", "dog"], None)
     >>> numbers.tolist(), list(names)
@@ -133,19 +132,19 @@ _LARGEST = int(np.iinfo(np.int64).max)
 def values_of(
     path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role
 ) -> dict[str, Any]:
-    """Return the values of an `EmbeddingSet` from arrays that came from elsewhere.
+    """Return the values of an `EmbeddingSet` from imported arrays.
 
-    Ids and labels may be texts or numbers, or be missing; items without ids are numbered.
+    Ids and labels may be strings or numbers, or missing; items without ids are numbered.
 
     Args:
-        path: Where from, for messages.
-        arrays: "vectors", and what else there is: "ids", "labels", "class_names", further columns.
-        fingerprint: Of the model.
+        path: Path of the source, for messages.
+        arrays: "vectors", and optionally "ids", "labels", "class_names" and further columns.
+        fingerprint: Fingerprint of the model.
         where: Space and form of the vectors.
-        role: What the items are to the model.
+        role: Role of the items for the model.
 
     Raises:
-        DataError: Arrays are not one row per item.
+        DataError: An array does not have one row per item.
     """
     _check_shapes(path, arrays)
     columns = dict(arrays)
@@ -167,10 +166,10 @@ def values_of(
 
 
 def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
-    """Return whole numbers as int64.
+    """Return integers as int64.
 
     Raises:
-        DataError: One is beyond int64, as uint64 may be: it would become another class.
+        DataError: A value exceeds int64, which uint64 allows; it would become another class.
 
     >>> int64_labels(np.array([2**63], np.uint64), "The labels")
     Traceback (most recent call last):

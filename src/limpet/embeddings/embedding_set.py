@@ -409,7 +409,7 @@ def unusable_rows(vectors: NDArray[np.float32], space: Space, form: Form) -> NDA
 
 
 def _not_finite(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the rows that hold NaN or infinite values; block by block, since a mask of all is a quarter of them."""
+    """Return the rows with NaN or infinite values, block by block, because a full mask is large."""
     blocks = range(0, len(vectors), _ROWS_AT_ONCE)
     found = [
         start + np.flatnonzero(~np.isfinite(vectors[start : start + _ROWS_AT_ONCE]).all(axis=1)) for start in blocks
@@ -468,7 +468,7 @@ def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
         sets: One or more sets, all of one model and in one form.
 
     Raises:
-        DataError: An id is in two of them.
+        DataError: Two sets contain the same id.
     """
     first, *others = sets
     if not others:
@@ -489,7 +489,7 @@ def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
 
 
 def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, StringArray | None]:
-    """Return the labels of all rows (N,) as rows of the names of all classes, and these."""
+    """Return the labels of all rows (N,), as indices into the names of all classes, and these names."""
     named = [(one.labels, one.class_names) for one in sets if one.labels is not None and one.class_names is not None]
     if len(named) < len(sets):
         return None, None

@@ -1,4 +1,4 @@
-"""Files of embeddings: what one is by its first bytes, what its columns are called, and where in a folder they lie."""
+"""Files of embeddings: file type by magic bytes, usual column names, and file names in a folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from limpet.support.disk import open_file
 
 
 class FileKind(NamedTuple):
-    """A kind of files.
+    """A file type.
 
     Args:
-        words: What people call one, with its article.
-        to_do: How embeddings come of it.
+        words: Name of the file type, with its article.
+        to_do: How to get embeddings from such a file.
     """
 
     words: str
@@ -25,9 +25,9 @@ class FileKind(NamedTuple):
 
 
 IMPORTED = (".npz", ".npy", ".parquet")
-"""Endings of files that do not say which model made their vectors."""
+"""Extensions of files that do not record the model of their vectors."""
 PARTS = ("query", "gallery", "embeddings", "train")
-"""Names of the files of a model, without their ending."""
+"""Names of the files of a model, without extension."""
 _RELEASE = ("config.json", "model.safetensors")
 
 FILES_OF_EMBEDDINGS = "embeddings: what `limpet embed` wrote, or a .npz, .npy or .parquet file with vectors"
@@ -77,10 +77,10 @@ def other_kind(path: Path) -> FileKind | None:
 
 
 def refuse_other_kind(path: str | Path, *own: FileKind) -> None:
-    """Refuse a file that is evidently of another kind than the one it is read as; others are left to their reader.
+    """Refuse a file that is evidently of another type than expected; the reader handles all others.
 
     Raises:
-        DataError: It is empty, or of another kind.
+        DataError: The file is empty, or of another type.
     """
     path = Path(path)
     if not path.is_file():
@@ -97,18 +97,18 @@ def _archive(path: Path) -> FileKind | None:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile):
-        return None  # cut off or damaged: its reader says so
+        return None  # truncated or damaged: its reader reports that
     if any(name.endswith("/data.pkl") for name in names):
         return FileKind("a file of PyTorch", _OTHERS)
     return NUMPY_ARCHIVE if any(name.endswith(".npy") for name in names) else FileKind("a zip archive", _UNPACK)
 
 
 def _text(path: Path, begin: bytes) -> FileKind | None:
-    """Return what kind of text a file is, by its beginning; None for one of bytes."""
+    """Return the type of a text file, by its beginning; None for a binary file."""
     try:
         text = begin.decode("utf-8")
     except UnicodeDecodeError as error:
-        if len(begin) < _SNIFFED or error.start < len(begin) - 3:  # not merely a character cut in two
+        if len(begin) < _SNIFFED or error.start < len(begin) - 3:  # not just a character that was split
             return None
         text = begin[: error.start].decode("utf-8")
     if any(sign < " " and sign not in "\t\n\r\f" for sign in text):
@@ -145,7 +145,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def by_role(present: Collection[str]) -> dict[str, str]:
-    """Return what ids, vectors and labels are called in a file or table; a role that nothing has is left out.
+    """Return the names of ids, vectors and labels in a file or table; missing roles are left out.
 
     >>> by_role(["key", "embedding", "price"])
     {'id': 'key', 'vector': 'embedding'}

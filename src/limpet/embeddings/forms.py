@@ -1,4 +1,4 @@
-"""What vectors are: the role and form of their items, and the space that goes with a similarity."""
+"""Role and form of vectors, and the space for a similarity."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Form = Literal["features", "points"]
 
 
 class TableOptions(TypedDict, total=False):
-    """What the columns of a table do not say, each left out where the table says it, or where this is what it is.
+    """Options for values that the columns of a table do not hold; the defaults are those of the table, or those below.
 
     Args:
-        fingerprint: Which model made the vectors.
-        space: What they are points of; the hypersphere of their dimension.
-        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean".
-        role: What the items are to the model; "both".
-        id_column: Column of the ids; "id".
-        vector_column: Column of the vectors; "vector".
-        label_column: Column of the labels; "label".
+        fingerprint: Fingerprint of the model of the vectors.
+        space: Space of the vectors; by default the hypersphere of their dimension.
+        similarity: Similarity that defines the space instead: "cosine", "inner-product" or "euclidean".
+        role: Role of the items for the model; by default "both".
+        id_column: Column of the ids; by default "id".
+        vector_column: Column of the vectors; by default "vector".
+        label_column: Column of the labels; by default "label".
     """
 
     fingerprint: str
@@ -38,17 +38,17 @@ SIMILARITIES: dict[str, tuple[type[Hypersphere | InnerProduct | Euclidean], Form
     "inner-product": (InnerProduct, "points"),
     "euclidean": (Euclidean, "points"),
 }
-"""Spaces by the name of their similarity, and what vectors of any length are there: raw features, or points."""
+"""Space by similarity, and the form of vectors of any length in it: raw features, or points."""
 
 
 def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
-    """Return the space in which vectors are compared by a similarity, and the form that they have there.
+    """Return the space for a similarity, and the form of vectors in it.
 
-    Of the cosine only the direction counts: the hypersphere takes vectors of any length as features, and refuses the
-    zero vector. The others take all vectors as they are.
+    The cosine depends on directions only: the hypersphere accepts vectors of any length as features, and refuses the
+    zero vector. The other spaces accept all vectors unchanged.
 
     Raises:
-        ConfigError: There is no such similarity.
+        ConfigError: The similarity is unknown.
 
     >>> space, form = space_named("euclidean", 3)
     >>> str(space), form
@@ -61,7 +61,7 @@ def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
 
 
 def space_of(dim: int, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
-    """Return the space of vectors and their form there: as given, by their similarity, or the hypersphere."""
+    """Return the space of vectors and their form in it: as given, by their similarity, or the hypersphere."""
     given = space is not None and similarity is not None
     refuse(given, f"The space {space} and the similarity '{similarity}'.", "one of the two")
     return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)

@@ -1,4 +1,4 @@
-"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything and be of any size."""
+"""Import of vectors from NumPy and Parquet files of any origin and size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from limpet.geometry import Space
 
 NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
               tokenize.TokenError, SyntaxError, zipfile.BadZipFile, zlib.error)  # fmt: skip
-"""What NumPy raises for files that are no archives, are cut off, damaged, encrypted, or hold Python objects."""
+"""Exceptions of NumPy for files that are not archives, or are truncated, damaged, encrypted, or hold Python objects."""
 
 _ARRAYS = {"vector": "vectors", "id": "ids", "label": "labels"}
 
@@ -42,23 +42,23 @@ def from_npz(
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
 
-    Arrays may have any of `limpet.embeddings.files.USUAL_NAMES`. Other floating types are rounded to float32.
-    An ``.npy`` file of float32 stays where it is and is mapped: it must not be altered while the set is in use.
+    Arrays may have any of `limpet.embeddings.files.USUAL_NAMES`. Other floating types are rounded to float32. An
+    ``.npy`` file of float32 is memory-mapped and must not be altered while the set is in use.
 
     Args:
-        path: The file; one that holds pickled objects is refused.
+        path: Path of the file; a file with pickled objects is refused.
         fingerprint: ``declared:<name>`` for vectors made elsewhere.
-        space: Their space; the hypersphere of their dimension when left out.
-        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
+        space: Space of the vectors; the hypersphere of their dimension when left out.
+        similarity: Similarity that defines the space instead: "cosine", "inner-product" or "euclidean"; see
             `limpet.embeddings.forms.space_named`.
-        role: What the items are to the model.
-        most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
-        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
-            refused when it is left out.
+        role: Role of the items for the model.
+        most_memory: Maximum bytes of vectors to keep in memory; half of the available memory when left out.
+        unusable: List that receives the ids of items whose vector is zero, NaN or infinite; these items are skipped. By
+            default, such vectors are refused.
 
     Raises:
-        ConfigError: Both a space and a similarity were given, or one that is unknown.
-        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+        ConfigError: Both a space and a similarity were given, or an unknown similarity.
+        DataError: The file cannot be read, or its contents violate a constraint of `EmbeddingSet`.
     """
     refuse_other_kind(path, NUMPY, NUMPY_ARCHIVE)
     try:
@@ -93,8 +93,8 @@ def _npz_arrays(path: Path, most_memory: int | None) -> Arrays:
 
 
 def _npz_array(file: NumpyFile, name: str, called: Mapping[str, str]) -> NDArray[Any] | StringArray:
-    """Read one of the smaller arrays; texts take eight times less memory as UTF-8 than as NumPy has them."""
-    import pyarrow as pa  # here: most commands read no such file
+    """Read one of the smaller arrays; strings take eight times less memory in UTF-8 than in NumPy."""
+    import pyarrow as pa  # lazy: most commands read no such file
 
     header = file.header(name)
     if name not in (*called, "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
@@ -113,15 +113,15 @@ def from_parquet(
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
-    """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
+    """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or strings).
 
     Columns may have any of `limpet.embeddings.files.USUAL_NAMES`; `limpet.load_embeddings` reads others by the URL
     ``parquet:FILE?vector=NAME``. Further numeric columns are kept as columns of the set. The path may be a folder of
     ``.parquet`` files, read one after another by name. The other arguments are those of `from_npz`.
 
     Raises:
-        ConfigError: Both a space and a similarity were given, or one that is unknown.
-        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+        ConfigError: Both a space and a similarity were given, or an unknown similarity.
+        DataError: The file cannot be read, or its contents violate a constraint of `EmbeddingSet`.
     """
     from limpet.embeddings.parquet_files import ParquetFiles, unreadable
     from limpet.embeddings.table_pass import Pass
@@ -155,18 +155,18 @@ def imported(
     role: Role,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
-    """Return the set of arrays that came from elsewhere; see `values_of`.
+    """Return the set of imported arrays; see `values_of`.
 
     Args:
-        path: Where from, for messages.
-        arrays: "vectors", and what else there is: "ids", "labels", "class_names", further columns.
-        fingerprint: Of the model.
+        path: Path of the source, for messages.
+        arrays: "vectors", and optionally "ids", "labels", "class_names" and further columns.
+        fingerprint: Fingerprint of the model.
         where: Space and form of the vectors.
-        role: What the items are to the model.
-        unusable: Gets the ids of items whose vector cannot be used, which are left out; see `from_npz`.
+        role: Role of the items for the model.
+        unusable: List that receives the ids of skipped items with unusable vectors; see `from_npz`.
 
     Raises:
-        DataError: They break a promise of `EmbeddingSet`.
+        DataError: The arrays violate a constraint of `EmbeddingSet`.
     """
     values = values_of(path, arrays, fingerprint, where, role)
     ids, vectors, labels = values["ids"], values["vectors"], values["labels"]
@@ -184,7 +184,7 @@ def imported(
 
 
 def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse vectors by what a file says of them, before they are read."""
+    """Refuse vectors by the shape and type in a file's header, before they are read."""
     if len(shape) != 2 or shape[1] == 0:
         raise _without_vectors(path, f"vectors of shape {shape}")
     if not np.issubdtype(dtype, np.floating):

@@ -1,4 +1,4 @@
-"""Arrays in ``.npy`` and ``.npz`` files, the large ones read block by block."""
+"""Arrays in ``.npy`` and ``.npz`` files; large ones are read block by block."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of an array.
+    """Header of an array in a file.
 
     Args:
-        dtype: Type of its numbers or texts.
-        by_columns: Whether it is stored column by column (Fortran order).
-        offset: Where its contents begin, in bytes.
+        dtype: Type of the elements.
+        by_columns: Whether the array is stored column by column (Fortran order).
+        offset: Start of the contents, in bytes.
     """
 
     shape: tuple[int, ...]
@@ -42,22 +42,22 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Bytes of the contents."""
+        """Size of the contents in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Size of a row in bytes."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
 
 class NumpyFile:
-    """The arrays of a file by name; that of an ``.npy`` file is called "vectors".
+    """Arrays of a file by name; the array of an ``.npy`` file is named "vectors".
 
-    What NumPy raises for files that are damaged or hold Python objects is left to the caller.
+    The caller handles NumPy's exceptions for files that are damaged or hold Python objects.
 
     Args:
-        path: The file. The attribute `archive` says whether it holds several arrays, `names` which.
+        path: Path of the file. The attribute `archive` tells whether it holds several arrays; `names` lists them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,14 +72,14 @@ class NumpyFile:
         self.archive = not single
 
     def header(self, name: str) -> Header:
-        """Read the header of an array, and compare it with what there is of its contents."""
+        """Read the header of an array, and compare it with the size of the contents."""
         with self._stream(name) as (stream, length):
             version = npy.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"'{name}' is of format version {'.'.join(map(str, version))}")
             try:
                 shape, by_columns, dtype = _HEADERS[version](stream)
-            except TypeError as error:  # NumPy sorts the names in it, which may be of any type
+            except TypeError as error:  # NumPy sorts the header's names, which may be of any type
                 raise ValueError(f"the header of '{name}' makes no sense") from error
             found = Header(shape, dtype, by_columns and len(shape) > 1, stream.tell())
         if any(type(length) is not int or length < 0 for length in shape):
@@ -91,7 +91,7 @@ class NumpyFile:
         return found
 
     def array(self, name: str) -> NDArray[Any]:
-        """Read an array as a whole, after its header."""
+        """Read a whole array, given its header."""
         self.header(name)
         with open_file(self.path) as file:
             content = np.load(file, allow_pickle=False)
@@ -101,13 +101,13 @@ class NumpyFile:
         return array
 
     def mapped(self, name: str, header: Header) -> NDArray[Any] | None:
-        """Return the contents without reading them, where they lie in the file as they would in memory; or None."""
+        """Memory-map the contents if their layout in the file is that in memory; otherwise return None."""
         if self.archive or not header.size or header.offset % header.dtype.alignment:
             return None
         return _map(self.path, header)
 
     def blocks(self, name: str, header: Header) -> Iterator[NDArray[Any]]:
-        """Yield an array by its rows, some at a time; a block is good until the next one is asked for."""
+        """Yield an array in blocks of rows; a block is valid until the next one is requested."""
         if not header.size:
             return
         if not header.by_columns:
@@ -128,11 +128,11 @@ class NumpyFile:
                 part = buffer[: count * header.row_bytes]
                 _fill(stream, part)
                 yield np.frombuffer(part, header.dtype).reshape(count, *header.shape[1:])
-            while stream.read(2**20):  # an archive compares its checksum at the very end
+            while stream.read(2**20):  # an archive verifies its checksum at the end
                 pass
 
     def _unpacked(self, name: str, header: Header) -> NDArray[Any]:
-        """Map an array of an archive from a temporary file, to be read in another order than it is stored."""
+        """Map an array of an archive from a temporary file, to read it in another order than it is stored."""
         with tempfile.TemporaryFile(prefix="limpet-", dir=spool_folder()) as file, self._stream(name) as (stream, _):
             shutil.copyfileobj(stream, file, 2**20)
             file.flush()
@@ -140,7 +140,7 @@ class NumpyFile:
 
     @contextmanager
     def _stream(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
-        """Open the file of an array: bytes, and how many there are."""
+        """Open the byte stream of an array, and return it with its size."""
         if not self.archive:
             with open_file(self.path) as file:
                 yield file, os.fstat(file.fileno()).st_size

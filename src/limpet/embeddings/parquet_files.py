@@ -16,19 +16,19 @@ from limpet.embeddings.files import USUAL_NAMES, by_role
 from limpet.errors import DataError, reason
 from limpet.support.disk import regular
 
-READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
+READ_BYTES = 2**20  # bytes of a column per read; without a limit a reader loads a whole row group
 ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
-"""What Arrow and Python raise for files that are no Parquet, are cut off or damaged."""
+"""Exceptions of Arrow and Python for files that are not Parquet, or are truncated or damaged."""
 
 
 class ParquetFiles:
-    """The rows of a Parquet file, or of all of a folder one after another by name.
+    """Rows of a Parquet file, or of all files of a folder in the order of their names.
 
     Args:
-        path: The file, or a folder of ``.parquet`` files with the same columns.
+        path: Path of the file, or of a folder of ``.parquet`` files with the same columns.
 
     Raises:
-        DataError: There is none, one cannot be read, holds no vectors or rows, or they have different columns.
+        DataError: No file exists, one cannot be read or holds no vectors or rows, or their columns differ.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -74,7 +74,7 @@ class ParquetFiles:
 
     @property
     def taken(self) -> list[str]:
-        """Names of the columns that say something of an item: vectors, ids, labels and numbers."""
+        """Names of the columns to read: vectors, ids, labels and numbers."""
         own = [*self._called.values(), *USUAL_NAMES]
         numbers = [
             one.name
@@ -84,10 +84,10 @@ class ParquetFiles:
         return [*self._called, *numbers]
 
     def vectors(self) -> tuple[int, np.dtype[Any]]:
-        """Return the dimension D of the first vector, 0 for a missing one, and the type of its numbers.
+        """Return the dimension D of the first vector, 0 if it is missing, and the type of its values.
 
         Raises:
-            DataError: The column holds no lists.
+            DataError: The column does not hold lists.
         """
         kind = self.schema.field(self._called["vector"]).type
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
@@ -114,7 +114,7 @@ class ParquetFiles:
 
 @contextmanager
 def unreadable(path: str | Path) -> Iterator[None]:
-    """Turn what is raised for damaged files into an error that names this one."""
+    """Turn exceptions for damaged files into an error that names this file."""
     try:
         yield
     except ERRORS as error:

@@ -1,4 +1,4 @@
-"""Room for vectors that arrive block by block: memory, or a temporary file where they would take too much of it."""
+"""Storage for vectors that arrive block by block: memory, or a temporary file if they are too large."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from limpet.errors import DataError
 
 BLOCK_BYTES = 2**22
-"""About what a reader holds of a file at a time."""
+"""Approximate bytes of a file that a reader holds at a time."""
 
 _GROUPS = {  # limit, use, and the part of that use that is a cache of files, by generation of control groups
     "/sys/fs/cgroup": ("memory.max", "memory.current", "inactive_file"),
@@ -26,19 +26,19 @@ _GROUPS = {  # limit, use, and the part of that use that is a cache of files, by
 def gather(
     blocks: Iterable[NDArray[Any]], rows: int, dim: int, *, about: bool = False, most_memory: int | None = None
 ) -> NDArray[np.float32]:
-    """Write blocks (n, D) of floating numbers one after another into one float32 array (N, D).
+    """Concatenate blocks (n, D) of floating-point numbers into one float32 array (N, D).
 
     Args:
-        blocks: In order; each is copied before the next is asked for.
-        rows: N, of all blocks together.
-        dim: D.
-        about: There may be fewer or more rows than these.
-        most_memory: Bytes that the array may take of memory; half of what is available when left out. A larger one is
-            mapped from a temporary file without a name, which is gone with the array or the process, however it ends.
+        blocks: Blocks in order; each is copied before the next is requested.
+        rows: Total number of rows N.
+        dim: Dimension D.
+        about: Whether ``rows`` is an estimate.
+        most_memory: Maximum bytes of the array in memory; half of the available memory when left out. A larger array is
+            mapped from an unnamed temporary file, which disappears with the array or the process, however it ends.
 
     Raises:
-        EOFError: There are fewer or more rows than announced.
-        DataError: The temporary file has no room.
+        EOFError: The blocks have fewer or more rows than announced.
+        DataError: The disk of the temporary file is full.
     """
     if 4 * rows * dim <= (available_memory() // 2 if most_memory is None else most_memory):
         return _in_memory(blocks, rows, dim, about)
@@ -61,7 +61,7 @@ def _in_memory(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool)
         end = start + len(block)
         if end > len(vectors):
             vectors.resize((end + end // 4, dim), refcheck=False)
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused by its id
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused by id
             vectors[start:end] = block
     if end < len(vectors):
         vectors.resize((end, dim), refcheck=False)
@@ -86,7 +86,7 @@ def _in_file(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -
 
 
 def _placed(blocks: Iterable[NDArray[Any]], rows: int, about: bool) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield blocks with their first rows; refuse more or fewer rows than announced."""
+    """Yield blocks with their start rows; refuse more or fewer rows than announced."""
     start = 0
     for block in blocks:
         if start + len(block) > rows and not about:
@@ -111,16 +111,16 @@ def enough_room(size: int) -> Iterator[None]:
 
 
 def spool_folder() -> str:
-    """Return where temporary files may be large: /tmp often lies in memory, of which there is too little."""
+    """Return a folder for large temporary files; /tmp is often in memory and too small."""
     folder, large = tempfile.gettempdir(), "/var/tmp"
     return large if folder == "/tmp" and os.access(large, os.W_OK) else folder
 
 
 def available_memory() -> int:
-    """Return how many bytes of memory this process may still take, on this machine and in its container."""
+    """Return the bytes of memory that this process may still allocate, on this machine and in its container."""
     known = [_of_machine()]
     for folder, (limit, use, cache) in _GROUPS.items():
-        with suppress(OSError, ValueError):  # no such group, or "max"
+        with suppress(OSError, ValueError):  # no such control group, or "max"
             cached = _numbers(Path(folder) / "memory.stat").get(cache, 0)
             known.append(_number(Path(folder) / limit) - _number(Path(folder) / use) + cached)
     return max(0, min(known))

@@ -1,4 +1,4 @@
-"""What must hold of the same items embedded by two models: two models indeed, directions, and one class per item."""
+"""Checks on the same items embedded by two models: different models, directions, and one class per item."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from limpet.geometry import Hypersphere
 
 
 def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
-    """Refuse two sets that one model made.
+    """Refuse two sets from the same model.
 
     Raises:
         DataError: Their fingerprints are equal.
@@ -28,10 +28,10 @@ def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
 
 
 def refuse_lengths(old: EmbeddingSet, new: EmbeddingSet, what: str) -> None:
-    """Refuse sets that are not on the hypersphere, for what reads directions only.
+    """Refuse sets that are not on the hypersphere, for functions that use directions only.
 
     Raises:
-        SpaceMismatchError: One is on another space.
+        SpaceMismatchError: A set is on another space.
     """
     for name, embeddings in (("old", old), ("new", new)):
         if not isinstance(embeddings.space, Hypersphere):
@@ -45,8 +45,8 @@ def refuse_lengths(old: EmbeddingSet, new: EmbeddingSet, what: str) -> None:
 def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int64]:
     """Return the labels of ``other`` in the numbers of ``reference``; -1 is a class without a name there.
 
-    Classes are the same by name. Labels without names are numbers: the names themselves where the other set's names
-    are whole numbers, as in a file that holds "7" where another holds 7, and rows of its names otherwise.
+    Classes match by name. Labels without names are numbers: they are the names if the other set's names are integers,
+    as in a file with "7" where another has 7, and otherwise indices into its names.
 
     Raises:
         DataError: ``other`` has no labels.
@@ -68,7 +68,7 @@ def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int
 
 
 def _numbers(names: StringArray | None) -> NDArray[np.int64] | None:
-    """Return class names as the whole numbers that they are; None where one is something else."""
+    """Return class names as integers; None if one is not an integer."""
     try:
         numbers = [int(name) for name in names or ()]
         found = np.array(numbers, np.int64)
@@ -78,9 +78,9 @@ def _numbers(names: StringArray | None) -> NDArray[np.int64] | None:
 
 
 def with_common_labels(sets: Sequence[EmbeddingSet]) -> list[EmbeddingSet]:
-    """Give sets of the same items, in one order, the labels of the first that has any.
+    """Give sets of the same items, in the same order, the labels of the first set that has any.
 
-    Labels that a set has already stay in its own numbers.
+    Existing labels of a set keep their numbers.
 
     Raises:
         DataError: Two sets have different labels for an item.
@@ -107,6 +107,6 @@ def _labelled_as(reference: EmbeddingSet, other: EmbeddingSet) -> EmbeddingSet:
 
 
 def _label_of(embeddings: EmbeddingSet, row: int) -> str:
-    """Return the class of an item as it is stored: a name in quotes, or a number."""
+    """Return the stored class of an item: a name in quotes, or a number."""
     label = int(np.asarray(embeddings.labels)[row])
     return str(label) if embeddings.class_names is None else f"'{embeddings.class_names[label]}'"

@@ -13,7 +13,7 @@ from limpet.geometry import Space
 
 
 class QueriesAndGallery(NamedTuple):
-    """Queries and gallery of one model; the same set where every item is a query among all others."""
+    """Queries and gallery of one model; the same set if every item is a query among all others."""
 
     query: EmbeddingSet
     gallery: EmbeddingSet
@@ -27,7 +27,7 @@ class QueriesAndGallery(NamedTuple):
         """Return both as points of a space of more dimensions, with zeros appended: `EmbeddingSet.padded`.
 
         Raises:
-            SpaceMismatchError: There is none of fewer dimensions, or zeros do not make such points of them.
+            SpaceMismatchError: The space does not have more dimensions, or its points cannot be padded with zeros.
         """
         gallery = self.gallery.padded(space)
         return QueriesAndGallery(gallery if self.leave_one_out else self.query.padded(space), gallery)
@@ -41,10 +41,10 @@ class QueriesAndGallery(NamedTuple):
 
 
 def refuse_mixed(models: Mapping[str, QueriesAndGallery]) -> None:
-    """Refuse models of which some have queries and a gallery, and some one set that is both.
+    """Refuse models if some have queries and a gallery, and others one set for both.
 
     Raises:
-        ConfigError: There are both kinds.
+        ConfigError: The models are of both kinds.
     """
     first, *others = models
     for name in others:

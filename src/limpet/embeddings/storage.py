@@ -1,7 +1,7 @@
 """EmbeddingSets in files: safetensors for limpet itself, Parquet and NumPy for other tools.
 
-The own format is a plain safetensors file, so other programs can read it. The JSON header holds only the record of
-the set; ids and class names are arrays, because a header of millions of names no longer opens.
+Limpet's format is a plain safetensors file, which other programs can read. The JSON header holds only the record of the
+set; ids and class names are arrays, because a header with millions of names cannot be opened.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "
 
 _FORMAT_VERSION = 1
 HEADER_LIMIT = 2**20
-"""Bytes of the longest JSON header that is read: it names arrays, and holds no ids."""
+"""Maximum bytes of a JSON header, which names arrays and holds no ids."""
 _OWN = {"id_bytes", "id_offsets"}
-"""Arrays that every file of embeddings has."""
+"""Arrays of every file of embeddings."""
 _MALFORMED = (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
            "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
@@ -153,7 +153,7 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
 
 
 def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
+    """Map the tensors of a safetensors file read-only; the library would copy them on access."""
     try:
         with open_file(path) as handle:
             buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
@@ -179,7 +179,7 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
             raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
             arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except _MALFORMED as error:
-        refuse_other_kind(path)  # only now: the length of a header may begin like a file of another kind
+        refuse_other_kind(path)  # last, because a header's length may look like the start of another file type
         raise _damaged(path, f"its header cannot be read ({reason(error)})") from error
     return arrays, metadata
 
@@ -207,8 +207,8 @@ def to_npz(embeddings: EmbeddingSet, path: str | Path) -> Path:
 
 
 def to_parquet(embeddings: EmbeddingSet, path: str | Path) -> Path:
-    """Write one row per item with columns ``id``, ``vector``, ``label`` (a class name where known)."""
-    import pyarrow as pa  # here: most commands need no Parquet
+    """Write one row per item with columns ``id``, ``vector``, ``label`` (a class name if known)."""
+    import pyarrow as pa  # lazy: most commands need no Parquet
     import pyarrow.parquet as pq
 
     flat = pa.array(np.ascontiguousarray(embeddings.vectors).ravel())

@@ -1,4 +1,4 @@
-"""Strings as two arrays: their UTF-8 bytes one after another, and where each begins (the Arrow layout)."""
+"""Strings as two arrays: concatenated UTF-8 bytes and offsets (the Arrow layout)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CONVERTED_AT_ONCE = 65_536
 class StringArray(Sequence[str]):
     """An immutable sequence of strings over two NumPy arrays, possibly memory-mapped.
 
-    Every offset and all bytes are looked at once, when an array is built: they may come from a file that anybody wrote,
-    and what reads them afterwards follows them into memory unseen.
+    All offsets and bytes are validated once, at construction: they may come from an untrusted file, and later reads
+    follow them without checks.
 
     Args:
-        data: UTF-8 bytes of all strings, uint8 (M,).
-        offsets: Where each string begins, int64 (N + 1,), never falling, from 0 to M.
+        data: Concatenated UTF-8 bytes of all strings, uint8 (M,).
+        offsets: Start of each string, int64 (N + 1,), non-decreasing, from 0 to M.
 
     Raises:
-        DataError: They are no such arrays.
+        DataError: The arrays are invalid.
 
     >>> names = StringArray.of(["ape", "", "bee"])
     >>> names[2], len(names), list(names[[2, 0]])
@@ -65,7 +65,7 @@ class StringArray(Sequence[str]):
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:
-        """Build from Python strings; an existing `StringArray` is returned as it is."""
+        """Build from Python strings; an existing `StringArray` is returned unchanged."""
         import pyarrow as pa
 
         if isinstance(strings, StringArray):
@@ -88,7 +88,7 @@ class StringArray(Sequence[str]):
 
     @classmethod
     def from_numpy(cls, texts: NDArray[np.str_]) -> StringArray:
-        """Build from a NumPy array of texts (N,), without a Python string for each."""
+        """Build from a NumPy array of strings (N,), without creating Python strings."""
         import pyarrow as pa
 
         blocks = range(0, len(texts), _CONVERTED_AT_ONCE)
@@ -97,7 +97,7 @@ class StringArray(Sequence[str]):
 
     @classmethod
     def from_arrow(cls, array: Any) -> StringArray:
-        """Build from an Arrow array of strings, in one piece or several, without missing values."""
+        """Build from an Arrow array or chunked array of strings, without missing values."""
         import pyarrow as pa
 
         if array.null_count:
@@ -109,7 +109,7 @@ class StringArray(Sequence[str]):
 
     @classmethod
     def _of_one(cls, array: Any) -> StringArray:
-        """Build from one Arrow array of large strings without a copy; nothing else holds its memory."""
+        """Build from one Arrow array of large strings without a copy; nothing else refers to its memory."""
         if len(array) == 0:
             return cls(np.empty(0, np.uint8), np.zeros(1, np.int64))
         _, offset_buffer, data_buffer = array.buffers()
@@ -158,7 +158,7 @@ class StringArray(Sequence[str]):
         return f"StringArray([{shown}{', ...' if len(self) > 3 else ''}], length={len(self)})"
 
     def classes(self) -> tuple[NDArray[np.int64], StringArray]:
-        """Return for every string (N,) the place of its kind among the different strings, and those in order.
+        """Return the index of every string (N,) among the sorted unique strings, and these strings.
 
         >>> places, kinds = StringArray.of(["dog", "cat", "dog"]).classes()
         >>> places.tolist(), list(kinds)
@@ -167,7 +167,7 @@ class StringArray(Sequence[str]):
         import pyarrow.compute as pc
 
         encoded = self.arrow().dictionary_encode()
-        order = pc.sort_indices(encoded.dictionary)  # by bytes, which is by characters
+        order = pc.sort_indices(encoded.dictionary)  # byte order equals character order
         places = np.empty(len(order), np.int64)
         places[order.to_numpy()] = np.arange(len(order))
         return places[encoded.indices.to_numpy()], StringArray.from_arrow(encoded.dictionary.take(order))
@@ -186,7 +186,7 @@ class StringArray(Sequence[str]):
         return values
 
     def find(self, wanted: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row of every wanted string (len(wanted),), or -1 where there is none."""
+        """Return the row of every wanted string (len(wanted),), or -1 if it does not occur."""
         import pyarrow.compute as pc
 
         rows = pc.index_in(StringArray.of(wanted).arrow(), value_set=self.arrow())
@@ -195,10 +195,10 @@ class StringArray(Sequence[str]):
 
 
 def refuse_no_text(texts: NDArray[np.str_]) -> None:
-    """Refuse texts of a file with signs that Unicode does not have, which Python cannot even show.
+    """Refuse strings of a file with characters outside Unicode, which Python cannot print.
 
     Raises:
-        DataError: There are some.
+        DataError: A string has such a character.
     """
     native = np.ascontiguousarray(texts, texts.dtype.newbyteorder("="))
     largest = int(np.frombuffer(native.data.cast("B"), np.uint32).max(initial=0)) if native.nbytes else 0
@@ -215,20 +215,20 @@ def _arrow_of(texts: NDArray[np.str_]) -> Any:
 
     try:
         return pa.array(texts.astype(texts.dtype.newbyteorder("="), copy=False), pa.large_string())
-    except UnicodeDecodeError:  # no UTF-8: one by one, to find which
+    except UnicodeDecodeError:  # invalid UTF-8: decode one by one to find which
         refuse_no_text(texts)
         return StringArray.of(texts.tolist()).arrow()
 
 
 class IdIndex:
-    """Rows by id, over one list of ids or several one after another.
+    """Index from id to row, over one list of ids or several concatenated ones.
 
     `StringArray.find` reads all ids at every call; this looks up 4,000 among a million in about ten milliseconds and
     keeps 16 bytes per id.
 
     Args:
-        *parts: Lists of ids; of an id that is there twice the first row is found.
-        hash_of: Turns an id into a number of 64 bits; equal numbers of different ids only cost time.
+        **parts: Lists of ids; for a duplicate id the first row is found.
+        hash_of: Hash function from an id to 64 bits; collisions only cost time.
 
     >>> index = IdIndex(StringArray.of(["a", "b"]), StringArray.of(["c"]))
     >>> index.find(["c", "x", "a"]).tolist()
@@ -236,12 +236,12 @@ class IdIndex:
     """
 
     def __init__(self, *parts: StringArray, hash_of: Callable[[str], int] = hash) -> None:
-        import pyarrow as pa  # here: galleries open without it
+        import pyarrow as pa  # lazy: galleries open without it
 
         self.starts = np.cumsum([0, *map(len, parts)])
         self.ids = pa.concat_arrays([StringArray.of([]).arrow(), *(part.arrow() for part in parts)])
         if len(parts) == 1:
-            self.ids = parts[0].arrow()  # not copied: it may be a file
+            self.ids = parts[0].arrow()  # not copied: it may be mapped from a file
         self._hash_of = hash_of
         hashes = self._hashes(self.ids)
         self._rows: _Rows = np.argsort(hashes, kind="stable")
@@ -258,7 +258,7 @@ class IdIndex:
         return hashes
 
     def find(self, wanted: Sequence[str]) -> _Rows:
-        """Return the row of every wanted id (len(wanted),), or -1 where there is none."""
+        """Return the row of every wanted id (len(wanted),), or -1 if it does not occur."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -273,11 +273,11 @@ class IdIndex:
             same = pc.equal(self.ids.take(pa.array(rows)), names.take(pa.array(left))).to_numpy(zero_copy_only=False)
             row_of[left[same]] = rows[same]
             left = left[~same]
-            places[left] += 1  # another id of the same hash
+            places[left] += 1  # another id with the same hash
         return row_of
 
     def by_part(self, rows: _Rows) -> Iterator[tuple[int, _Rows, _Rows]]:
-        """Yield, for every list that has some of these rows, its number, which of the rows, and their places in it."""
+        """Yield, for every list that contains some of these rows, its number, these rows, and their positions in it."""
         parts = np.searchsorted(self.starts, rows, side="right") - 1
         for part in np.unique(parts):
             which = np.flatnonzero(parts == part)

@@ -1,4 +1,4 @@
-"""One reading of a table of vectors: these leave it block by block, all else is kept."""
+"""One pass over a table: vectors are yielded block by block, other columns are kept."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _EXAMPLES = 3
 
 
 class Pass:
-    """One reading of all rows: vectors leave it block by block, the other columns are kept.
+    """One pass over all rows: vectors are yielded block by block, other columns are kept.
 
     Args:
-        name: What is read, for messages.
-        columns: Names of the columns, in the order of the batches; "vector" and perhaps "id" are among them.
-        batches: The rows, as record batches.
-        without: What to do about vectors that are missing; they are left out with their rows where it is None.
+        name: Name of the table, for messages.
+        columns: Names of the columns, in the order of the batches, with "vector" and optionally "id".
+        batches: Record batches of the rows.
+        without: Advice about missing vectors, for the error; None to skip their rows.
     """
 
     def __init__(self, name: str, columns: Sequence[str], batches: Iterable[Any], *, without: str | None) -> None:
@@ -36,10 +36,10 @@ class Pass:
         self._counts = {"missing": 0, "other": 0}
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """Yield the vectors (n, D) of one batch after another.
+        """Yield the vectors (n, D) batch by batch.
 
         Raises:
-            DataError: Vectors are missing or of several lengths; everything was read then, to count them.
+            DataError: Vectors are missing or differ in length; raised after reading everything, to count them.
         """
         for batch in self._batches:
             batch = batch.rename_columns(self.columns)
@@ -58,7 +58,7 @@ class Pass:
         self._refuse_wrong()
 
     def values(self) -> dict[str, NDArray[Any] | StringArray]:
-        """Return the other columns: "ids" and "labels" as numbers or texts, all else as numbers.
+        """Return the other columns: "ids" and "labels" as numbers or strings, all others as numbers.
 
         Raises:
             DataError: An id or a label is missing.
@@ -77,7 +77,7 @@ class Pass:
         return found
 
     def _look_at(self, batch: Any, lengths: Any) -> None:
-        """Count the vectors that are missing or of another length than the first, and note some of their ids."""
+        """Count the vectors that are missing or differ in length from the first, and record some of their ids."""
         if not lengths.null_count and pc.all(pc.equal(lengths, self.dim)).as_py() in (True, None):
             return
         absent, other = pc.is_null(lengths), pc.fill_null(pc.not_equal(lengths, self.dim), False)
@@ -107,7 +107,7 @@ class Pass:
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             return values
         try:
-            # Arrow takes texts of a file for UTF-8 unseen, and looks at bytes that become texts
+            # Arrow trusts strings of a file to be UTF-8, but validates bytes that are cast to strings
             return values.cast(pa.string()).cast(pa.large_binary()).cast(pa.large_string())
         except pa.ArrowException as error:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Embeddings as tables of other libraries, and back: Arrow, pandas, and Hugging Face's datasets."""
+"""Conversion of embeddings to and from tables of Arrow, pandas and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _METADATA = "limpet"
-"""Where a table says what its columns do not."""
+"""Metadata key of a table for values that its columns do not hold."""
 TAKEN = ("id", "vector", "label")
 
 
 def to_arrow(values: Mapping[str, Any]) -> pa.Table:
-    """Return a table of the N rows of a set, given by its values.
+    """Return an Arrow table of the N rows of a set, given by its values.
 
     Vectors are lists of fixed length, and classes with names a dictionary.
 
     Raises:
-        DataError: A column of the set is called as one of the table's own, or has no type in Arrow.
+        DataError: A column of the set has the name of one of the table's own, or has no Arrow type.
     """
     import pyarrow as pa
 
@@ -59,8 +59,8 @@ def from_arrow(table: pa.Table, told: TableOptions) -> dict[str, Any]:
 
     Raises:
         ConfigError: Both a space and a similarity were given, or an unknown one.
-        DataError: The value is no table, has no vectors, or breaks a promise of `EmbeddingSet`; or neither the options
-            nor the table name the model, or they name different models.
+        DataError: The value is not a table, has no vectors, or violates a constraint of `EmbeddingSet`; or neither the
+            options nor the table name the model, or they name different models.
     """
     import pyarrow as pa
 
@@ -78,7 +78,7 @@ def to_pandas(values: Mapping[str, Any]) -> Any:
     """Return a pandas.DataFrame of N rows; the vectors are one array per row.
 
     Raises:
-        DataError: As `to_arrow`.
+        DataError: See `to_arrow`.
         ModuleNotFoundError: pandas is not installed.
     """
     import pandas as pd
@@ -92,11 +92,11 @@ def to_pandas(values: Mapping[str, Any]) -> Any:
 
 
 def from_pandas(frame: Any, told: TableOptions) -> dict[str, Any]:
-    """Return the values of a set from a data frame; its index is not looked at.
+    """Return the values of a set from a data frame; its index is ignored.
 
     Raises:
-        ConfigError: As `from_arrow`.
-        DataError: As `from_arrow`.
+        ConfigError: See `from_arrow`.
+        DataError: See `from_arrow`.
     """
     import pandas as pd
     import pyarrow as pa
@@ -117,7 +117,7 @@ def to_dataset(values: Mapping[str, Any]) -> Any:
     """Return a `datasets.Dataset` of N rows, whose columns are those of `to_arrow`; it drops the metadata of tables.
 
     Raises:
-        DataError: As `to_arrow`.
+        DataError: See `to_arrow`.
         ModuleNotFoundError: datasets is not installed.
     """
     import datasets
@@ -126,11 +126,11 @@ def to_dataset(values: Mapping[str, Any]) -> Any:
 
 
 def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
-    """Return the values of a set from a `datasets.Dataset`; the names of a ClassLabel are those of the classes.
+    """Return the values of a set from a `datasets.Dataset`; ClassLabel names become class names.
 
     Raises:
-        ConfigError: As `from_arrow`.
-        DataError: As `from_arrow`; or several splits were given, or items without a class.
+        ConfigError: See `from_arrow`.
+        DataError: See `from_arrow`; or several splits were given, or items without a class.
     """
     import datasets
 
@@ -253,12 +253,12 @@ def _lists(rows: NDArray[Any]) -> pa.FixedSizeListArray:
 def _vectors(
     column: pa.ChunkedArray, name: str, ids: NDArray[Any] | StringArray | None, dim: int
 ) -> NDArray[np.float32]:
-    """Return one row per item, float32 (N, D); D is ``dim`` where there is no item to tell it."""
+    """Return one row per item, float32 (N, D); D is ``dim`` if there are no items."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_null(kind) and not len(column):  # of no rows, pandas knows no types
+    if pa.types.is_null(kind) and not len(column):  # pandas infers no types without rows
         return np.empty((0, dim), np.float32)
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not listed or not pa.types.is_floating(kind.value_type):
@@ -284,7 +284,7 @@ def _vectors(
 
 
 def _texts_or_numbers(table: pa.Table, name: str) -> NDArray[Any] | StringArray | None:
-    """Return a column of texts or whole numbers; None where there is none of this name."""
+    """Return a column of strings or integers; None if no column has this name."""
     import pyarrow as pa
 
     if name not in table.column_names:
@@ -301,7 +301,7 @@ def _texts_or_numbers(table: pa.Table, name: str) -> NDArray[Any] | StringArray 
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[Any] | None:
-    """Return a further column as the set keeps it: numbers, or lists of them of one length; None of anything else."""
+    """Return a further column in the set's format: numbers, or lists of numbers of one length; None for other types."""
     import pyarrow as pa
 
     kind = column.type

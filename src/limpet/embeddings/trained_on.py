@@ -1,4 +1,4 @@
-"""Which items a model was trained or fitted on: digests of their contents and ids, in two sorted arrays."""
+"""Record of the items that a model was trained or fitted on: sorted digests of contents and ids."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TRAINED_ON_FILE = "trained-on.safetensors"
 
 
 def digests_of(contents: Iterable[bytes | memoryview]) -> Digests:
-    """Return 8 bytes of the BLAKE2b digest of every content, uint64 (N,).
+    """Return the BLAKE2b digest of every content, 8 bytes as uint64 (N,).
 
-    A false match needs about 10^19 / (trained items) queries: none is to be expected among 10^8 items.
+    A false match needs about 10^19 / (trained items) queries; none is expected among 10^8 items.
     """
     joined = b"".join(hashlib.blake2b(content, digest_size=8).digest() for content in contents)
     return np.frombuffer(joined, "<u8").astype(np.uint64)
@@ -38,13 +38,13 @@ def digests_of_texts(texts: Iterable[str]) -> Digests:
 
 @dataclass(frozen=True, eq=False)
 class TrainedOn:
-    """The items that a model was trained on, or a map fitted on: about 16 bytes an item.
+    """Items that a model was trained on or a map was fitted on, at about 16 bytes per item.
 
     Args:
-        contents: Digests of the texts or images, sorted, no two alike, uint64 (N,). Of items whose texts or images
-            were not at hand, digests of the vectors that were.
-        ids: Digests of the ids, likewise (M,).
-        known: Whether all contents are those of texts or images.
+        contents: Digests of the texts or images, sorted and unique, uint64 (N,). For items without available texts or
+            images, digests of their vectors.
+        ids: Digests of the ids, sorted and unique, uint64 (M,).
+        known: Whether all contents are digests of texts or images.
     """
 
     contents: Digests
@@ -53,18 +53,18 @@ class TrainedOn:
 
     @classmethod
     def of(cls, ids: Iterable[str], contents: Digests | None) -> Self:
-        """Take items by their ids and the digests of their contents.
+        """Build a record from ids and digests of contents.
 
         Args:
-            ids: One per item.
-            contents: One per item, uint64 (N,); None where the contents are not at hand.
+            ids: Ids of the items.
+            contents: Digests of the items, uint64 (N,); None if the contents are not available.
         """
         found = np.empty(0, np.uint64) if contents is None else np.unique(contents)
         return cls(found, np.unique(digests_of_texts(ids)), contents is not None)
 
     @classmethod
     def of_pairs(cls, *sides: EmbeddingSet) -> Self:
-        """Take the items of paired embeddings; where one has no digests of contents, those of its vectors stand in."""
+        """Build a record from paired embeddings; digests of vectors replace missing digests of contents."""
         contents = np.concatenate([_contents(side) for side in sides])
         known = any(side.contents is not None for side in sides)
         return cls(np.unique(contents), np.unique(digests_of_texts(sides[0].ids)), known)
@@ -80,10 +80,10 @@ class TrainedOn:
         return TrainedOn(contents, ids, self.known and other.known)
 
     def among(self, embeddings: EmbeddingSet) -> NDArray[np.bool_]:
-        """Return which items (N,) are of this record.
+        """Return a mask of the items (N,) that are in this record.
 
-        The same content under another id is found. Ids decide only where the contents of one side are not known, and
-        ids that are bare numbers never: two files count their rows alike.
+        The same content under another id is found. Ids are compared only if the contents of one side are unknown.
+        Purely numeric ids are never compared, because different files number their rows alike.
         """
         found = _within(self.contents, _contents(embeddings))
         if self.known and embeddings.contents is not None:
@@ -92,20 +92,20 @@ class TrainedOn:
         return found | (named & _within(self.ids, digests_of_texts(embeddings.ids)))
 
     def marked(self, embeddings: EmbeddingSet) -> EmbeddingSet:
-        """Return embeddings that say which of their items are of this record, or of one before it."""
+        """Return embeddings with marks on the items that are in this record, or were marked before."""
         before, found = embeddings.trained_on, self.among(embeddings)
         return embeddings.replace(trained_on=found if before is None else before | found)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of its file, or of a part of another one."""
+        """Return the arrays to store in its file, or in a part of another file."""
         return {"contents": self.contents, "ids": self.ids, "known": np.array([self.known])}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the record of such arrays.
+        """Build a record from such arrays.
 
         Raises:
-            DataError: They are none of a record.
+            DataError: The arrays are not those of a record.
         """
         contents, ids, known = (arrays.get(name) for name in ("contents", "ids", "known"))
         for values in (contents, ids):
@@ -120,7 +120,7 @@ class TrainedOn:
         """Read a record from its file.
 
         Raises:
-            DataError: It cannot be read.
+            DataError: The file cannot be read.
         """
         try:
             return cls.from_arrays(load_file(path))
@@ -143,7 +143,7 @@ def _contents(embeddings: EmbeddingSet) -> Digests:
 
 
 def _within(known: Digests, asked: Digests) -> NDArray[np.bool_]:
-    """Return which digests (N,) are among sorted ones."""
+    """Return a mask of the digests (N,) that are among sorted ones."""
     if not len(known):
         return np.zeros(len(asked), np.bool_)
     places = np.minimum(np.searchsorted(known, asked), len(known) - 1)

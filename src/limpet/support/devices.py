@@ -1,4 +1,4 @@
-"""Devices to compute on, by the names that people give."""
+"""Compute devices by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     import torch
 
 DataOnDevice = Literal["auto", "always", "never"]
-"""Where the items of a training set are kept: all on the device, all with the host, or on the device if they fit."""
+"""Location of the items of a training set: on the device, in host memory, or on the device if they fit."""
 
 
 def device_named(name: str | torch.device) -> torch.device:
-    """Return a device that is there.
+    """Return an available device by name.
 
     Raises:
-        ConfigError: The name is unknown, or there is no such device here.
+        ConfigError: The name is unknown, or the device is not available.
 
     >>> device_named("cpu")
     device(type='cpu')
@@ -26,7 +26,7 @@ def device_named(name: str | torch.device) -> torch.device:
 
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a device without contents, such as meta, has nothing to say here
+        torch.zeros(1, device=device).item()  # fails on a device without storage, such as meta
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(
             f"The device '{name}' cannot be used: {str(error).splitlines()[0].split('. ')[0]}",

@@ -1,4 +1,4 @@
-"""Files that are read without surprises, that survive a power failure, and folders that are whole or not there."""
+"""Safe reading of files, durable writes, and atomic creation of folders."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 from limpet.errors import ConfigError
 
 DOCUMENT_LIMIT = 2**28
-"""Bytes of a file that is read as a whole by `read_bytes` and `read_text`; far more than any document needs."""
+"""Maximum bytes of a file for `read_bytes` and `read_text`; far more than any document needs."""
 
 UNFINISHED = ".unfinished"
-"""What the name of a folder ends with until it has everything."""
+"""Suffix of the name of a folder until it is complete."""
 
 
 def regular(path: str | Path) -> Path:
-    """Return the path of what libraries may open: a file, or nothing yet; symbolic links are followed.
+    """Return a path that libraries may open: a file, or a missing one; symbolic links are followed.
 
-    Pipes and devices would keep a reader waiting, or never end.
+    Pipes and devices would block a reader, or never end.
 
     Raises:
-        OSError: Something else is there: a pipe, a device, a socket or a folder.
+        OSError: The path is something else: a pipe, a device, a socket or a folder.
     """
     with suppress(FileNotFoundError):
         _refuse_special(Path(path).stat(), path)
@@ -34,10 +34,10 @@ def regular(path: str | Path) -> Path:
 
 
 def only_files(folder: Path, *, deep: bool = False) -> Path:
-    """Return a folder of files that libraries may open; see `regular`.
+    """Return a folder whose files libraries may open; see `regular`.
 
     Raises:
-        OSError: It cannot be listed, or a pipe, a device or a socket is in it.
+        OSError: The folder cannot be listed, or contains a pipe, a device or a socket.
     """
     folders = [folder]
     for one in folders:
@@ -46,7 +46,7 @@ def only_files(folder: Path, *, deep: bool = False) -> Path:
         except FileNotFoundError:
             if one == folder:
                 raise
-            continue  # another process removed it meanwhile
+            continue  # removed by another process
         with entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -61,12 +61,12 @@ def open_file(path: str | Path) -> BufferedReader:
     """Open a file for reading; never waits for the other end of a pipe.
 
     Raises:
-        OSError: It is missing, out of reach, or something else than a file.
+        OSError: The path is missing, inaccessible, or not a file.
     """
-    _refuse_special(Path(path).stat(), path)  # to open a device may do something
+    _refuse_special(Path(path).stat(), path)  # opening a device may have side effects
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _refuse_special(os.fstat(handle), path)  # what was opened, whatever was put there meanwhile
+        _refuse_special(os.fstat(handle), path)  # check the opened file, in case the path changed
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -74,10 +74,10 @@ def open_file(path: str | Path) -> BufferedReader:
 
 
 def read_bytes(path: str | Path, limit: int = DOCUMENT_LIMIT) -> bytes:
-    """Return what a file holds.
+    """Return the contents of a file.
 
     Raises:
-        OSError: It cannot be read, is something else than a file, or is larger than the limit.
+        OSError: The path cannot be read, is not a file, or is larger than the limit.
     """
     with open_file(path) as file:
         content = file.read(limit + 1)
@@ -87,11 +87,11 @@ def read_bytes(path: str | Path, limit: int = DOCUMENT_LIMIT) -> bytes:
 
 
 def read_text(path: str | Path, encoding: str = "utf-8") -> str:
-    """Return the text that a file holds; every line break is a line feed.
+    """Return the text of a file, with line feeds as line breaks.
 
     Raises:
         OSError: See `read_bytes`.
-        UnicodeDecodeError: It is no text in this encoding.
+        UnicodeDecodeError: The file is not text in this encoding.
     """
     return read_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -106,21 +106,21 @@ def _refuse_special(found: os.stat_result, path: str | Path) -> None:
 
 
 class Disk:
-    """The only way in which stores ask the operating system for durability.
+    """Interface through which stores sync files to disk.
 
-    Trials replace it by one that stops the process, or fails, at a chosen step, and that remembers what was synced.
+    Tests replace it by one that stops the process, or fails, at a chosen step, and records synced files.
     """
 
     def reached(self, point: str) -> None:
-        """Called before every step that changes something others could see, under a name of its own."""
+        """Hook that is called before every externally visible step, with the name of the step."""
 
     def sync(self, paths: Iterable[Path]) -> None:
-        """Make files, and the folders that list them, durable.
+        """Sync files and the folders that list them.
 
-        Never a database that this process has open: to close its file a second time ends the locks on it.
+        Do not sync a database that this process has open: closing its file again releases the locks on it.
 
         Raises:
-            OSError: The operating system cannot say so.
+            OSError: The operating system cannot confirm durability.
         """
         files = list(paths)
         for path in files:
@@ -129,7 +129,7 @@ class Disk:
             self.sync_one(folder)
 
     def sync_one(self, path: Path) -> None:
-        """Make one file or folder durable."""
+        """Sync one file or folder."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -137,21 +137,21 @@ class Disk:
             os.close(handle)
 
     def database_synced(self, path: Path) -> None:
-        """Called when a database was asked, and says, that what it committed to this file is durable."""
+        """Hook that is called when a database confirms that its commits to this file are durable."""
 
 
 @contextmanager
 def whole_folder(path: Path, who: str, disk: Disk | None = None) -> Iterator[Path]:
-    """Let a folder be filled beside the place where it then appears, durable, whole or not at all.
+    """Fill a folder under a temporary name, then sync it and rename it atomically.
 
     Yields:
-        The folder to fill, empty; what a process that was killed left of it is gone.
+        The empty folder to fill; remains of a killed process are deleted.
 
     Raises:
         ConfigError: Another process is filling it.
-        OSError: The disk fails, or something is at the place; of the folder nothing is left.
+        OSError: The disk fails, or the path exists; nothing is left of the folder.
     """
-    disk, path = disk or Disk(), Path(os.path.realpath(path))  # which no loop of links stops
+    disk, path = disk or Disk(), Path(os.path.realpath(path))  # resolves without failing on link loops
     unfinished = path.with_name(f"{path.name}{UNFINISHED}")
     new = [path, *(folder for folder in path.parents if not folder.exists())]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,11 +178,11 @@ def whole_folder(path: Path, who: str, disk: Disk | None = None) -> Iterator[Pat
 
 @contextmanager
 def _claimed(path: Path, who: str) -> Iterator[None]:
-    """Hold a lock on a place; its file, beside it, is there only meanwhile."""
-    from filelock import FileLock, Timeout  # most processes fill no folder
+    """Hold a lock on a path; the lock file beside it exists only while the lock is held."""
+    from filelock import FileLock, Timeout  # lazy: most processes fill no folder
 
     place = path.with_name(f".{path.name}.lock")
-    place.touch()  # filelock would wait where no file can be made
+    place.touch()  # fails early; filelock would wait if the file cannot be created
     lock = FileLock(place, timeout=0.1, fallback_to_soft=False)  # a soft lock would outlive a killed process
     try:
         lock.acquire()

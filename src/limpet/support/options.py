@@ -1,4 +1,4 @@
-"""Options by name, checked against the signature of what they configure."""
+"""Options by name, validated against the signature of their target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from limpet.errors import ConfigError, nearest
 from limpet.support.ranges import wanted
 
 Keywords = dict[str, Any]
-"""Options by name, of the types that the signature they are given to says."""
+"""Options by name, with the types of the target's signature."""
 
 
 def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, *, listing: str = "") -> Keywords:
@@ -24,7 +24,7 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
     Args:
         target: A class or function, or a partial of one.
         options: Values by name.
-        what: What is configured, such as ``"method 'p2s'"``.
+        what: Name of the target, such as ``"method 'p2s'"``.
         listing: A command that lists the options, if there is one.
 
     Raises:
@@ -34,7 +34,7 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
     >>> bound(smooth, {"width": 5}, "filter 'smooth'")
     {'width': 5}
     """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # no help page needs it
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # lazy: help pages do not need it
 
     types: Mapping[str, Any] = option_types(target)
     for name, value in options.items():
@@ -57,7 +57,7 @@ def option_types(target: Callable[..., Any]) -> dict[str, object]:
     """Return the annotated type of every option of a class, a function, or a partial of one."""
     fixed = set(target.keywords) if isinstance(target, partial) else set()
     inner = target.func if isinstance(target, partial) else target
-    # a dataclass knows where its inherited fields were written, whose types its own module may not import
+    # inherited fields of a dataclass may have types that its own module does not import
     written = inner.__init__ if inspect.isclass(inner) and not is_dataclass(inner) else inner
     hints = _hints(written)
     return {
@@ -69,5 +69,5 @@ def option_types(target: Callable[..., Any]) -> dict[str, object]:
 
 @lru_cache(maxsize=1024)
 def _hints(target: Callable[..., Any]) -> Mapping[str, object]:
-    """Return annotations as types, which takes longer than all else that is asked of a signature."""
+    """Return annotations as types, the slowest part of reading a signature."""
     return get_type_hints(target, include_extras=True)

@@ -23,17 +23,17 @@ _Result = TypeVar("_Result")
 
 
 class Told(TypedDict, total=False):
-    """How far a long step is; each step tells some of these.
+    """Progress of a long step; each step reports some of these values.
 
     Args:
         state: The same in a word or two, where several things are done by turns.
-        done: How much of it, in items or mebibytes.
-        total: Of all; None where that is not known.
-        skipped: Rows whose item was there before.
-        embedded: Items that a source made vectors of.
-        missing: Items that it does not have.
-        seconds: How long it took so far.
-        waiting: Seconds until the store is asked again.
+        done: Completed amount, in items or mebibytes.
+        total: Total amount; None if unknown.
+        skipped: Number of rows whose item existed before.
+        embedded: Number of items that a source embedded.
+        missing: Number of items that the source does not have.
+        seconds: Elapsed seconds.
+        waiting: Seconds until the next request to the store.
     """
 
     step: str
@@ -50,14 +50,14 @@ class Told(TypedDict, total=False):
 
 
 BarName = Literal["rich", "tqdm"]
-"""Which library draws a bar."""
+"""Library that draws a bar."""
 
 Progress = BarName | Callable[[_Event], object] | None
-"""What the keyword ``progress`` takes: the name of a bar, a function that is called with every event, or None."""
+"""Values of the keyword ``progress``: the name of a bar, a callback for every event, or None."""
 
 
 def listener(progress: Progress[_Event]) -> Callable[[_Event], object]:
-    """Return what is called with every event; `showing` and `shown` put a bar in the place of its name."""
+    """Return the callback for events; `showing` and `shown` replace the name of a bar by the bar."""
     return progress if callable(progress) else _ignore
 
 
@@ -68,11 +68,11 @@ def _ignore(event: Mapping[str, object]) -> None:
 def showing(
     name: str, *, unit: str = "items"
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Make a decorator of functions with a keyword ``progress``: the bar of that name is open while one runs.
+    """Return a decorator for functions with a keyword ``progress``: the bar of that name is shown while they run.
 
     Args:
-        name: What the function does, in front of the bar.
-        unit: What "done" counts.
+        name: Label in front of the bar.
+        unit: Unit of "done".
 
     Raises:
         ConfigError: No bar has this name; the function was not called.
@@ -103,12 +103,12 @@ def showing(
 
 @contextmanager
 def shown(progress: Progress[_Event], name: str, *, unit: str = "items") -> Iterator[Callable[[_Event], object] | None]:
-    """Open the bar that ``progress`` names; yields what takes the events, or ``progress`` itself if it names none.
+    """Open the bar that ``progress`` names, and yield its callback, or ``progress`` itself if it names none.
 
     Args:
         progress: See `Progress`.
-        name: What is done, in front of the bar.
-        unit: What "done" counts.
+        name: Label in front of the bar.
+        unit: Unit of "done".
 
     Raises:
         ConfigError: No bar has this name.
@@ -131,7 +131,7 @@ def shown(progress: Progress[_Event], name: str, *, unit: str = "items") -> Iter
 class Bar(ABC):
     """One bar on standard error, called with every event; a context manager.
 
-    A run that begins again, such as the training of the next of several models, begins the bar again.
+    A restarted run, such as the training of the next of several models, restarts the bar.
     """
 
     def __init__(self) -> None:
@@ -154,11 +154,11 @@ class Bar(ABC):
 
     @abstractmethod
     def _show(self, done: float, total: float | None, words: str, rate: float) -> None:
-        """Draw the bar: ``rate`` is in items a second."""
+        """Draw the bar; ``rate`` is in items per second."""
 
     @abstractmethod
     def _begin_again(self) -> None:
-        """Set the bar and its clock back."""
+        """Reset the bar and its clock."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -173,7 +173,7 @@ _EVERY = 0.25  # seconds between two looks at the numbers of training
 
 
 def _words(event: Mapping[str, Any]) -> str:
-    """Return what else a bar says of an event."""
+    """Return further words of a bar about an event."""
     if "terms" in event:
         terms = (f"{name} {float(value):.3f}" for name, value in event["terms"].items())
         return "  ".join([f"epoch {event['epoch'] + 1}/{event['epochs']}", *terms])
@@ -186,9 +186,9 @@ class RichBar(Bar):
     """A bar by Rich.
 
     Args:
-        total: Of all, where it is known before.
-        console: Where it is drawn; standard error when left out.
-        transient: Whether it vanishes at the end.
+        total: Total number of items, if known in advance.
+        console: Console to draw on; standard error when left out.
+        transient: Whether the bar disappears at the end.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class RichBar(Bar):
 
     @property
     def task(self) -> Task:
-        """What Rich knows of it."""
+        """The task object of Rich."""
         return self._bars.tasks[0]
 
     def _show(self, done: float, total: float | None, words: str, rate: float) -> None:
@@ -239,7 +239,7 @@ class RichBar(Bar):
 
 
 class TqdmBar(Bar):
-    """A bar by tqdm, as notebooks draw it where they can."""
+    """A bar by tqdm, drawn as a widget in notebooks."""
 
     def __init__(self, name: str, unit: str = "items") -> None:
         from tqdm.auto import tqdm

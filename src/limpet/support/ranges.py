@@ -1,4 +1,4 @@
-"""Ranges of values, stated as annotations and checked where a class or function is called."""
+"""Value ranges as annotations, checked when a class or function is called."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Positive = Annotated[float, Gt(0), Lt(math.inf)]
 NonNegative = Annotated[float, Ge(0), Lt(math.inf)]
 Share = Annotated[float, Ge(0), Le(1)]
 Fraction = Annotated[float, Gt(0), Lt(1)]
-"""A share of which neither part is empty."""
+"""A share in (0, 1)."""
 PositiveInt = Annotated[int, Ge(1)]
 Count = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
@@ -40,7 +40,7 @@ def checked(target: _Called) -> _Called:
         target: A function, or a class whose ``__init__`` takes annotated arguments or which is a dataclass.
 
     Raises:
-        ConfigError: At the call, for the first value out of range.
+        ConfigError: At the call, if a value is out of range.
 
     >>> @checked
     ... def smooth(width: PositiveInt = 3) -> int:
@@ -67,7 +67,7 @@ def _checked(function: Any, annotated: Any) -> Any:
         try:
             given = signature.bind(*values, **named).arguments
         except TypeError:
-            return function(*values, **named)  # whose own error names the function
+            return function(*values, **named)  # its own error names the function
         for name, rule in rules().items():
             if name in given:
                 _check(rule, given[name], name, type(values[0]) if function.__name__ == "__init__" else function)
@@ -75,7 +75,7 @@ def _checked(function: Any, annotated: Any) -> Any:
 
     @functools.cache
     def rules() -> Mapping[str, TypeAdapter[Any]]:
-        """Return what values are checked by; made at the first call, when the names in annotations are defined."""
+        """Return the validators, built at the first call, when the names in annotations are defined."""
         from pydantic import ConfigDict, TypeAdapter
 
         config = ConfigDict(strict=True, arbitrary_types_allowed=True)
@@ -98,7 +98,7 @@ def _check(rule: TypeAdapter[Any], value: Any, name: str, owner: Any) -> None:
 
 
 def _hints(annotated: Any) -> dict[str, Any]:
-    """Return the annotations that can be resolved; a name that is imported for type checkers only has no range."""
+    """Return the annotations that can be resolved; names imported for type checkers only have no range."""
     found: dict[str, Any] = {}
     for one in reversed(annotated.__mro__) if isinstance(annotated, type) else (inspect.unwrap(annotated),):
         names = one.__globals__ if inspect.isfunction(one) else vars(sys.modules[one.__module__])
@@ -132,7 +132,7 @@ _WORDS = {
 
 
 def wanted(errors: Sequence[ErrorDetails]) -> str:
-    """Return what pydantic would have accepted, in words; of several types, each once."""
+    """Describe the values that pydantic would have accepted, each type once."""
     return ", or ".join(dict.fromkeys(map(_wanted, errors)))
 
 

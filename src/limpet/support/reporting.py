@@ -1,4 +1,4 @@
-"""Reports of results, registered from above: what measures imports no page and no chart."""
+"""Registry of reports, so that measuring code imports no page and no chart."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """How results of one kind are reported.
+    """Report functions for one kind of results.
 
     Args:
-        markdown: Returns what the results say and their tables in Markdown.
-        words: Returns what they say, a line for each sentence or two, the headline first.
-        table: Returns the columns and the rows of their chief table, written for people.
-        records: Returns the rows of that table by column, numbers unrounded.
-        plot: Returns their chief chart; None where they have none.
+        markdown: Function that returns findings and tables in Markdown.
+        words: Function that returns the findings, one or two sentences per line, the headline first.
+        table: Function that returns columns and rows of the main table, formatted for reading.
+        records: Function that returns the rows of that table by column, with unrounded numbers.
+        plot: Function that returns the main chart; None if there is none.
     """
 
     markdown: Callable[[Any], str]
@@ -34,7 +34,7 @@ class Report:
     plot: Callable[[Any], LayerChart] | None = None
 
     def of(self, convert: Callable[[Any], Any]) -> Report:
-        """Return the report of whatever a function turns into results of this kind."""
+        """Return the report for values that a function converts to results of this kind."""
         markdown, words, table, records, plot = self.markdown, self.words, self.table, self.records, self.plot
         return Report(
             lambda given: markdown(convert(given)),
@@ -46,18 +46,18 @@ class Report:
 
 
 class Reported:
-    """What results offer in notebooks and scripts; a report of their class is registered for it."""
+    """Methods of results in notebooks and scripts, based on the report registered for their class."""
 
     def summary(self) -> str:
-        """Return what the results say in words: the headline, and a line for each further thing."""
+        """Return the findings as text: the headline, and a line for each further finding."""
         return "\n".join(report_of(type(self)).words(self))
 
     def to_markdown(self) -> str:
-        """Return what the results say and their tables in Markdown, for papers, READMEs and pull requests."""
+        """Return findings and tables in Markdown, for papers, READMEs and pull requests."""
         return report_of(type(self)).markdown(self)
 
     def to_arrow(self) -> pa.Table:
-        """Return the chief numbers of the results, unrounded, as a pyarrow.Table."""
+        """Return the main numbers of the results, unrounded, as a pyarrow.Table."""
         import pyarrow as pa
 
         records = report_of(type(self)).records(self)
@@ -65,7 +65,7 @@ class Reported:
         return pa.table({column: [record.get(column) for record in records] for column in columns})
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return `to_arrow` as a pandas.DataFrame; pandas has to be installed."""
+        """Return `to_arrow` as a pandas.DataFrame; requires pandas."""
         return self.to_arrow().to_pandas()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change."""
+"""Digests of source code that do not depend on comments, docstrings and layout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from typing import Any, Literal
 from limpet.errors import refuse
 
 Standing = Literal["same", "other"]
-"""Whether the installed code computed something, or other code."""
+"""Whether the installed code or other code computed a result."""
 
 
 INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")})
-"""Folders of code that packages bring, which is known by their versions."""
+"""Folders of installed packages, whose code is identified by their versions."""
 
 
 @lru_cache(maxsize=512)  # what trains one method is, but for that method, what trains another
@@ -43,7 +43,7 @@ def bare_code(source: str) -> str:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and the statements within it; definitions are nowhere else, and most nodes are expressions."""
+    """Yield a node and the statements within it, skipping expressions, which contain no definitions."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
@@ -51,14 +51,14 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def definition_at(place: str) -> ast.ClassDef | ast.FunctionDef:
-    """Return the source of a class or function, which is not imported.
+    """Return the definition of a class or function without importing it.
 
     Args:
-        place: Where it is: ``"limpet.methods.bct:BCT"``. The packages above its module are imported.
+        place: Location, such as ``"limpet.methods.bct:BCT"``. The packages above its module are imported.
 
     Raises:
         OSError: The module has no source file.
-        ValueError: It defines no such thing.
+        ValueError: The module has no such definition.
     """
     module, _, name = place.partition(":")
     spec = find_spec(module)
@@ -78,7 +78,7 @@ def digest_of(paths: Iterable[Path]) -> str:
 
 
 def _bare_code_of(path: Path) -> str:
-    """Return the bare code of a file; it is kept where Python keeps the file's bytecode, for unparsing takes long."""
+    """Return the bare code of a file, cached beside Python's bytecode because unparsing is slow."""
     source = path.read_text(encoding="utf-8")
     made_from = _checksum(_own_source() + source)
     kept = Path(cache_from_source(str(path))).with_suffix(".bare")
@@ -98,7 +98,7 @@ def _bare_code_of(path: Path) -> str:
 
 @cache
 def _own_source() -> str:
-    """Return the source of this module and the version of Python, on which bare code depends."""
+    """Return the source of this module and the Python version, on which bare code depends."""
     return sys.version + Path(__file__).read_text(encoding="utf-8")
 
 
@@ -128,10 +128,10 @@ def standing(recorded: str | None, today: str) -> Standing:
 
 
 def put_beside(folder: Path) -> Path:
-    """Rename a folder to the first of FOLDER.before-1, FOLDER.before-2, ... that is free, and return that.
+    """Rename a folder to the first free of FOLDER.before-1, FOLDER.before-2, ..., and return its new path.
 
     Raises:
-        ConfigError: It is the folder that one is in, or holds it.
+        ConfigError: The folder is the working directory or contains it.
     """
     refuse(
         Path.cwd().is_relative_to(folder.resolve()),
@@ -145,23 +145,23 @@ def put_beside(folder: Path) -> Path:
 
 
 def combined(own: str, things: Iterable[Any]) -> str:
-    """Return the digest of code of limpet's own and of the packages that define classes or functions."""
+    """Return the combined digest of limpet's own code and of the packages that define classes or functions."""
     return hashlib.sha256(json.dumps([own, *map(version_of, things)]).encode()).hexdigest()[:16]
 
 
 def own_code(kinds: Iterable[type]) -> str | None:
-    """Return a digest over the code of those classes that no installed package brings; None where there are none.
+    """Return a digest over the code of classes outside installed packages; None if there are none.
 
-    A class of which no source is at hand, such as one typed at a prompt, counts by its name.
+    A class without source, such as one from a prompt, is identified by its name.
     """
     own = sorted({_source(kind) for kind in kinds if not _installed(kind)})
     return hashlib.sha256("\0".join(own).encode()).hexdigest()[:16] if own else None
 
 
 def callable_code(function: Callable[..., Any]) -> str:
-    """Return a digest over the code of a function, or of an object that can be called, with its plain values.
+    """Return a digest over the code of a function or a callable object, with its plain values.
 
-    What it refers to beyond these is not in the digest.
+    Other objects that it refers to are not in the digest.
     """
     values: object = None
     if isinstance(function, partial):
@@ -177,7 +177,7 @@ def callable_code(function: Callable[..., Any]) -> str:
 
 
 def _source(thing: Any) -> str:
-    """Return the bare code of a class or function; its name where there is no source."""
+    """Return the bare code of a class or function; its name if it has no source."""
     try:
         return bare_code(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):  # a lambda within a line is no statement of its own
@@ -199,7 +199,7 @@ def _installed(kind: type) -> bool:
 
 
 def _computes_nothing(node: ast.stmt) -> bool:
-    """Return whether a statement is a text alone, an import for type checkers, or the list of public names."""
+    """Return whether a statement is a bare string, an import for type checkers, or the list of public names."""
     match node:
         case ast.Expr(value=ast.Constant(value=str())):
             return True

@@ -1,8 +1,8 @@
 """Vector computations as a list of plain steps that serving code can also run without limpet.
 
 An adapter, a head over a frozen model and a space describe their computation as steps; `limpet.export` writes these in
-other formats. A step is data alone: its docstring defines the computation once, and every format implements it. Rows x
-are (N, S); steps run in order.
+other formats. A step is pure data: its docstring defines the computation, and every format implements it. Rows x are
+(N, S); steps run in order.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class ExportStep(ABC):
     """One step; its fields are arrays, numbers or lists of steps."""
 
     name: ClassVar[str]
-    """What it is called in files."""
+    """Name of the step in files."""
     words: ClassVar[str]
-    """What it does, to be read after "the map"."""
+    """Description of the step, to be read after "the map"."""
 
 
 Steps = tuple[ExportStep, ...]
@@ -94,7 +94,7 @@ class Gelu(ExportStep):
 
 @dataclass(frozen=True, eq=False)
 class Sum(ExportStep):
-    """The sum of what several lists of steps make of x."""
+    """The sum of the results of several lists of steps for x."""
 
     name = "sum"
     words = "adds up several maps"
@@ -103,7 +103,7 @@ class Sum(ExportStep):
 
 @dataclass(frozen=True, eq=False)
 class Mixture(ExportStep):
-    """Σ share_c(x) · (x · weights_c + offset_c), by how near x is to centre c.
+    """Σ share_c(x) · (x · weights_c + offset_c), with shares by similarity of x to centre c.
 
     Args:
         centres: (K, S).
@@ -122,7 +122,7 @@ class Mixture(ExportStep):
 
 @dataclass(frozen=True, eq=False)
 class Shorten(ExportStep):
-    """x · min(1, length / ‖x‖): longer rows become this long.
+    """x · min(1, length / ‖x‖): clip rows to this length.
 
     Args:
         length: Above 0.
@@ -137,7 +137,7 @@ class Shorten(ExportStep):
 class Lift(ExportStep):
     """x · sinh(r) / r with r = √K ‖x‖, at most asinh(2¹⁵): from tangent vectors to points of the Lorentz space.
 
-    See `limpet.geometry.lorentz.exp_map0`; what is longer than the bound is lifted to it.
+    See `limpet.geometry.lorentz.exp_map0`; longer vectors are clipped to the bound.
 
     Args:
         curvature: K > 0.
@@ -149,6 +149,6 @@ class Lift(ExportStep):
 
 
 def flattened(steps: Sequence[ExportStep]) -> list[ExportStep]:
-    """Return steps together with those inside of them."""
+    """Return steps together with nested ones."""
     inner = (branch for step in steps if isinstance(step, Sum) for branch in step.branches)
     return [*steps, *(step for branch in inner for step in flattened(branch))]

@@ -1,4 +1,4 @@
-"""Workers that keep what they were given between calls: threads or processes of this machine, or actors of Ray."""
+"""Stateful workers: threads or processes of this machine, or actors of Ray."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from limpet.support.ranges import PositiveInt, checked
 _Result = TypeVar("_Result")
 _Kept = TypeVar("_Kept")
 
-_LIVES = 5  # of workers, for one part of the work
-_WAITING = 2  # parts for each worker, of which it does one
+_LIVES = 5  # attempts of workers at one part of the work
+_WAITING = 2  # queued parts per worker, of which one is being processed
 _log = logging.getLogger("limpet")
 
 
 class Workers(Protocol):
-    """Some workers, each with a state of its own. They open files by the paths of this process."""
+    """Workers with individual state. They open files by the paths of this process."""
 
     def __len__(self) -> int: ...
 
     def submit(
         self, worker: int, function: Callable[..., _Result], /, *arguments: Any
     ) -> Future[_Result]:  # pragma: no cover
-        """Let one of them call a function of a module; it answers calls one at a time, in the order of asking.
+        """Call a function of a module in one worker, which processes its calls one at a time, in order.
 
-        The future raises `BrokenExecutor` where the worker died; the next call finds a new one, without that state.
+        The future raises `BrokenExecutor` if the worker died; the next call gets a new worker without that state.
         """
         ...
 
@@ -48,7 +48,7 @@ class Threads:
     """Threads of this process, which share its state.
 
     Args:
-        count: How many.
+        count: Number of threads.
     """
 
     @checked
@@ -60,15 +60,15 @@ class Threads:
         return len(self._pools)
 
     def submit(self, worker: int, function: Callable[..., _Result], /, *arguments: Any) -> Future[_Result]:
-        """Let one thread call a function."""
+        """Call a function in one thread."""
         return self._pools[worker].submit(function, *arguments)
 
 
 class Processes:
-    """Processes of this machine; use it in a ``with`` statement, at the end of which they end.
+    """Processes of this machine; use it as a context manager, which stops them at exit.
 
     Args:
-        count: How many; they share the processor's cores.
+        count: Number of processes, which share the CPU cores.
     """
 
     @checked
@@ -85,7 +85,7 @@ class Processes:
         return len(self._pools)
 
     def submit(self, worker: int, function: Callable[..., _Result], /, *arguments: Any) -> Future[_Result]:
-        """Let one process call a function of a module."""
+        """Call a function of a module in one process."""
         with suppress(BrokenExecutor):
             return self._pools[worker].submit(function, *arguments)
         self._pools[worker] = self._started()
@@ -104,7 +104,7 @@ def _shut(pools: Sequence[Executor]) -> None:
 
 
 def available_cores() -> int:
-    """Return how many processor cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -122,12 +122,12 @@ def _end_with_parent() -> None:
 
 
 class Opened(Generic[_Kept]):
-    """What every worker opens once and keeps, such as a model; one that dies is started anew, and its part done again.
+    """An object that every worker opens once and keeps, such as a model; dead workers restart and repeat their part.
 
     Args:
-        opener: Opens it. Threads do so once together; for others it is a function of a module, or a
+        opener: Function that opens the object. Threads share one; for others it is a function of a module, or a
             `functools.partial` of one.
-        workers: Such as `Processes`; None for this process alone.
+        workers: Workers such as `Processes`; None for this process alone.
     """
 
     def __init__(self, opener: Callable[[], _Kept], workers: Workers | None) -> None:
@@ -135,10 +135,10 @@ class Opened(Generic[_Kept]):
         weakref.finalize(self, _OPENED.pop, self._key, None)  # what threads opened in this process
 
     def each(self, function: Callable[..., _Result], parts: Iterable[tuple[Any, ...]]) -> Iterator[_Result]:
-        """Yield what a function of a module returns for what was opened and each part, in order; workers take turns.
+        """Yield the results of a module function for the opened object and each part, in order; workers take turns.
 
         Raises:
-            StoreError: Workers died again and again.
+            StoreError: Workers died repeatedly.
         """
         calls = ((function, self._key, self._opener, part) for part in parts)
         if self._workers is None:
@@ -171,7 +171,7 @@ def _result(workers: Workers, worker: int, call: Any, future: Future[_Result]) -
 
 
 _OPENED: dict[str, Any] = {}
-"""What this process has opened for itself or for others."""
+"""Objects that this process has opened."""
 _OPENING = threading.Lock()
 
 
