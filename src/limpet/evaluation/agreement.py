@@ -1,4 +1,4 @@
-"""How alike the results of two systems are, where no labels tell which are right: production, most of the time.
+"""Agreement of the results of two systems without labels, as usual in production.
 
 Agreement is not quality: a better model changes results, and so does a worse one.
 """
@@ -36,11 +36,11 @@ class MeanAgreement(Part):
 
 
 class Alike(Part):
-    """How alike the results of a system are to those of old queries on the old gallery.
+    """Similarity of a system's results to those of old queries on the old gallery.
 
     Args:
         overlap: See `compared`.
-        first_changed: Share of queries whose first item is another.
+        first_changed: Share of queries with another first item.
     """
 
     overlap: MeanAgreement
@@ -49,12 +49,12 @@ class Alike(Part):
 
 
 class Agreement(Part):
-    """How alike results are to those of old queries on the old gallery.
+    """Similarity of results to those of old queries on the old gallery.
 
     Args:
         persistence: See `compared`.
-        cross: Those of new queries on the old gallery.
-        self_new: Those of new queries on the new gallery.
+        cross: Similarity of new queries on the old gallery.
+        self_new: Similarity of new queries on the new gallery.
     """
 
     k: int
@@ -72,7 +72,7 @@ def agreement_of(
     draws: Draws,
     k: int = AGREEMENT_AT,
 ) -> Agreement:
-    """Compare what people find today with what they would find after the swap, and after re-embedding."""
+    """Compare current results with those after the swap and after re-embedding."""
     k = min(k, len(models.old[1]))
     options: dict[str, Any] = {"ignore": ignore, "exclude_same_id": exclude_same_id}
     today = top_k(*models.old, k, **options).rows
@@ -97,22 +97,22 @@ def agreement_of(
 def compared(first: _Lists, second: _Lists, persistence: Fraction = PERSISTENCE) -> dict[str, _Floats]:
     """Compare two rankings of every query.
 
-    "overlap" is the share of items that both have in common, of the longer list. "rank_biased_overlap" is how alike
-    they are, the top counting most (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32): a person reads both lists from
-    the top and goes on to the next item with probability p; RBO is the share of common items that this person expects
-    to have seen. Lists are cut, so the agreement at their end is taken to go on. "first_changed" is 1 or 0.
+    "overlap" is the share of common items, relative to the longer list. "rank_biased_overlap" is a similarity weighted
+    to the top (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32): a user reads both lists from the top and continues to
+    the next item with probability p; RBO is the expected share of common items seen. Lists are truncated, so the
+    agreement at their end is extrapolated. "first_changed" is 1 or 0.
 
     Args:
-        first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended. No row comes twice.
-        second: The same of another system.
+        first: Gallery rows, best first, int64 (Q, k); -1 after the end of a list. Rows are unique.
+        second: Gallery rows of the other system, likewise.
         persistence: p, between 0 and 1.
 
     Returns:
-        The three by name, one value per query within [0, 1] (Q,); NaN where neither found anything.
+        The three by name, one value per query within [0, 1] (Q,); NaN if both lists are empty.
 
     Raises:
         ConfigError: p is not between 0 and 1.
-        DataError: The lists are of different shapes.
+        DataError: The lists have different shapes.
 
     Of the first item none is common, of the first two both; with p = 1/2 that is (1/2) (0) + (1/4) 1 + (1/4) 1:
 

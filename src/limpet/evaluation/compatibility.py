@@ -1,4 +1,4 @@
-"""Is a new model compatible with an old one, and what did compatibility cost: P metrics, matrix, flips, verdict.
+"""Compatibility of a new model with an old one, and its cost: P metrics, matrix, flips, verdict.
 
 *self* is the quality of a model's queries on its own gallery, *cross* that of new queries on the old gallery,
 *independent* the new recipe trained without any alignment. All are fractions in [0, 1]; larger is better.
@@ -27,7 +27,7 @@ _Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for
 
 @checked
 def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
-    """How much the new model gained or lost on its own gallery by being aligned.
+    """Gain or loss of the new model on its own gallery due to the alignment.
 
     x = (new_self - independent_self) / independent_self. "raw" returns x (HBCT, whose Eq. 15 prints the cross score
     where its tables use the self score); "sigmoid" returns 1 / (1 + exp(-x)) (AdvBCT, NDPP), where 1/2 is no change.
@@ -38,7 +38,7 @@ def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "r
         variant: "raw" or "sigmoid".
 
     Returns:
-        One value per pair of scores; NaN where the independent model scores 0, see `undefined_p_metrics`.
+        One value per pair of scores; NaN if the independent model scores 0, see `undefined_p_metrics`.
 
     >>> float(p_up(0.75, 0.5))
     0.5
@@ -49,7 +49,7 @@ def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "r
 
 @checked
 def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
-    """How much of the possible improvement arrives without re-embedding the gallery.
+    """Share of the possible improvement that is reached without re-embedding the gallery.
 
     x = (cross - old_self) / (independent_self - old_self): 0 is the old system, 1 the independent new one. "raw"
     returns x; "sigmoid" returns 1 / (1 + exp(-x)), where 1/2 is the old system.
@@ -61,8 +61,8 @@ def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, v
         variant: "raw" or "sigmoid".
 
     Returns:
-        One value per triple; NaN where the independent model is not better than the old one, see
-        `undefined_p_metrics`. Means over test sets must keep that NaN.
+        One value per triple; NaN if the independent model is not better than the old one, see `undefined_p_metrics`.
+        Means over test sets must keep that NaN.
 
     >>> float(p_comp(0.5, 0.25, 0.75))
     0.5
@@ -72,7 +72,7 @@ def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, v
 
 
 def undefined_p_metrics(old_self: float | None, independent_self: float | None) -> dict[str, str]:
-    """Say why "p_up" or "p_comp" is not defined, by name; nothing of one that is.
+    """Return why "p_up" or "p_comp" is not defined, by name; defined ones are omitted.
 
     >>> undefined_p_metrics(0.5, 0.25)
     {'p_comp': 'the independent model is not better than the old one (0.25 against 0.5)'}
@@ -92,10 +92,10 @@ def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> _Scores:
     Args:
         p_comp: P_comp in the sigmoid variant, within [0, 1].
         p_up: P_up in the sigmoid variant, within [0, 1].
-        beta: Weight; above 1 counts P_up more.
+        beta: Weight; above 1 favours P_up.
 
     Returns:
-        One value in [0, 1] per pair; NaN where either is NaN or both are 0.
+        One value in [0, 1] per pair; NaN if either is NaN or both are 0.
 
     Raises:
         ConfigError: Values outside [0, 1], such as those of the raw variant or percentages.
@@ -132,7 +132,7 @@ def _number(values: NDArray[np.float64]) -> _Scores:
 
 
 class SelfAndCross(NamedTuple):
-    """What one upgrade scores on one test set, in one metric and unit, fractions or percentages; NaN for unknown."""
+    """Scores of one upgrade on one test set, in one metric, as fractions or percentages; NaN if unknown."""
 
     old_self: float
     independent_self: float
@@ -141,12 +141,12 @@ class SelfAndCross(NamedTuple):
 
 
 class PMetrics(Part):
-    """P metrics of one upgrade by variant, "raw" and "sigmoid"; None where one is not defined.
+    """P metrics of one upgrade by variant, "raw" and "sigmoid"; None if undefined.
 
     Args:
         p_up: See `p_up`.
         p_comp: See `p_comp`.
-        p_score: P_1 of both, see `p_score`; of the sigmoid variant, which alone has one.
+        p_score: P_1 of both, see `p_score`; only for the sigmoid variant.
     """
 
     p_up: dict[Variant, Number]
@@ -155,7 +155,7 @@ class PMetrics(Part):
 
     @classmethod
     def of(cls, scores: SelfAndCross) -> PMetrics:
-        """Return those of one test set.
+        """Return the P metrics of one test set.
 
         >>> PMetrics.of(SelfAndCross(0.25, 0.75, 0.75, 0.5)).p_comp["raw"]
         0.5
@@ -167,10 +167,10 @@ class PMetrics(Part):
 
     @classmethod
     def mean(cls, of_sets: Sequence[PMetrics]) -> PMetrics:
-        """Average each over test sets, as papers print them; None where that of one set is not defined.
+        """Average each over test sets, as in papers; None if it is undefined for any set.
 
         Raises:
-            DataError: There is no test set.
+            DataError: No test set is given.
 
         >>> first, second = SelfAndCross(0.25, 0.75, 0.75, 0.5), SelfAndCross(0.5, 1, 1, 0.5)
         >>> PMetrics.mean([PMetrics.of(first), PMetrics.of(second)]).p_comp["raw"]
@@ -185,7 +185,7 @@ class PMetrics(Part):
         )
 
     def variants(self) -> Iterator[tuple[tuple[str, Variant], float | None]]:
-        """Yield every P metric with its name and variant; P_score has the sigmoid one alone."""
+        """Yield every P metric with its name and variant; P_score has only the sigmoid variant."""
         for name, values in (("p_up", self.p_up), ("p_comp", self.p_comp)):
             for variant, value in values.items():
                 yield (name, variant), value
@@ -193,7 +193,7 @@ class PMetrics(Part):
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None where one is not defined."""
+    """Return the mean; None if any value is undefined."""
     found = list(values)
     given = [value for value in found if value is not None]
     return float(np.mean(given)) if len(given) == len(found) else None
@@ -221,14 +221,15 @@ def verdict(
     min_effect: float = 0.0,
     trained_share: float = 0.0,
 ) -> Verdict:
-    """Judge an interval of cross - old_self: all of it above 0, none of it above 0, or neither.
+    """Return the verdict on an interval of cross - old_self: entirely above 0, nowhere above 0, or neither.
 
     Args:
-        interval: Of the metric that decides.
-        worse: What else is clearly worse than it was, see `clearly_worse`: better and worse at once is "mixed".
-        min_effect: The smallest gain that counts, in place of 0.
-        trained_share: Share of the queries that the new model was trained on. Above `TRAINED_SHARE` nothing is
-            "compatible": "not held out".
+        interval: Interval of the gate metric.
+        worse: Metrics that are clearly worse than before, see `clearly_worse`: the verdict "compatible" becomes
+            "mixed".
+        min_effect: Smallest gain that is called compatible, in place of 0.
+        trained_share: Share of the queries that the new model was trained on. Above `TRAINED_SHARE`, "compatible"
+            becomes "not held out".
 
     >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0)), verdict((0.01, 0.03), ["recall@1"])
     ('compatible', 'inconclusive', 'not compatible', 'mixed')
@@ -244,7 +245,7 @@ def verdict(
 
 
 def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tuple[str, ...]:
-    """Return the metrics whose whole interval of cross - old_self lies below 0, in their order.
+    """Return the metrics whose whole interval of cross - old_self is below 0, in their order.
 
     >>> clearly_worse({"recall@1": (-0.03, -0.01), "map": (-0.03, 0.0), "map@r": None})
     ('recall@1',)
@@ -270,7 +271,7 @@ def compatibility_matrix(
         (T, T): M[i, j] is the mean of queries of model i on the gallery of model j, for j <= i; NaN above.
 
     Raises:
-        DataError: There is no generation.
+        DataError: No generation is given.
     """
     models = list(generations.values() if isinstance(generations, Mapping) else generations)
     if not models:
@@ -309,11 +310,11 @@ def average_compatibility(matrix: ArrayLike) -> AverageCompatibility:
 
 
 def violations(matrix: ArrayLike, min_effect: float = 0.0) -> NDArray[np.bool_]:
-    """Mark the pairs i > j of a compatibility matrix where queries of model i do no better than those of model j.
+    """Mark the pairs i > j of a compatibility matrix where queries of model i are not better than those of model j.
 
     Returns:
-        (T, T): whether M[i, j] - M[j, j] <= ``min_effect``, where i > j; a tie is a violation, an unmeasured entry is
-        none.
+        (T, T): whether M[i, j] - M[j, j] <= ``min_effect``, for i > j; a tie is a violation, an unmeasured entry is
+        not.
 
     Raises:
         DataError: The matrix is not square or empty.
@@ -326,7 +327,7 @@ def violations(matrix: ArrayLike, min_effect: float = 0.0) -> NDArray[np.bool_]:
 
 
 def square(matrix: ArrayLike) -> NDArray[np.float64]:
-    """Return a compatibility matrix as an array, refusing what is none."""
+    """Return a compatibility matrix as an array, or raise an error if it is invalid."""
     scores = _floats(matrix)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or scores.size == 0:
         raise DataError(f"A matrix of shape {scores.shape}.", expected="(models, models), at least one")
@@ -338,10 +339,10 @@ class ChainMetrics:
     """P metrics of a chain of T models on one test set.
 
     Args:
-        p_up: (T,) of every model.
-        p_comp: (T, T): of queries of model i on the gallery of model j, for j < i; NaN elsewhere.
+        p_up: P_up of every model (T,).
+        p_comp: P_comp (T, T) of queries of model i on the gallery of model j, for j < i; NaN elsewhere.
         p_score: (T, T): P_1 of these; None in the raw variant.
-        undefined: Why P_comp is not defined, by (i, j).
+        undefined: Reason why P_comp is undefined, by (i, j).
     """
 
     p_up: NDArray[np.float64]
@@ -356,10 +357,10 @@ def chain_metrics(
     """Return P metrics of all pairs of a chain, under both readings of "the old model" j.
 
     P_comp(i, j) compares model i's queries on the gallery of model j with old and independent self-tests, and the
-    independent one is that of model i. For the old one, "own" takes model j of the chain itself, whose gallery is
-    searched (HBCT, Fig. 5, whose P_comp of chains is raw); "independent" takes the independently trained model j, as
-    Table IV of NDPP does for its second step. The two are the same for the first model, and may judge later pairs
-    differently: a chain whose models are worse than independent ones looks better against its own.
+    independent one is that of model i. As the old model, "own" uses model j of the chain itself, whose gallery is
+    searched (HBCT, Fig. 5, whose P_comp of chains is raw); "independent" uses the independently trained model j, as in
+    Table IV of NDPP for its second step. Both are the same for the first model, but can differ for later pairs: a chain
+    with models worse than independent ones looks better against its own models.
 
     Args:
         matrix: (T, T) compatibility matrix: queries of model i on the gallery of model j; only j <= i is read.
@@ -368,11 +369,11 @@ def chain_metrics(
         variant: "raw" or "sigmoid".
 
     Returns:
-        Both, by the name of the baseline. NaN where model i trained independently is not better than the old model.
+        Both, by the name of the baseline. NaN if the independently trained model i is not better than the old model.
 
     Raises:
-        ConfigError: An unknown variant.
-        DataError: Scores of different numbers of models.
+        ConfigError: The variant is unknown.
+        DataError: The numbers of models differ.
 
     >>> both = chain_metrics([[0.25, 0], [0.5, 0.75]], [0.25, 0.75])
     >>> both["own"].p_comp.tolist(), both["own"].p_up.tolist()
@@ -410,21 +411,22 @@ def chain_metrics(
 
 
 def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
-    """Share of queries that the old system answers rightly and the new one wrongly.
+    """Share of queries that the old system answers correctly and the new one incorrectly.
 
-    Where items tie for the first place, an answer is right with a probability between 0 and 1. Such a query counts by
-    how much that probability falls: the fewest flips that any order of the tied items gives, and none where both
+    If items tie for the first place, an answer is correct with a probability between 0 and 1. Such a query contributes
+    the decrease of that probability: the minimum number of flips over all orders of the tied items, and none if both
     systems have the same items in the same tie.
 
     Args:
         old_right: Whether each query finds a relevant item first (recall@1), with old queries on the old gallery.
-        new_right: The same for new queries, on the old gallery or on the new one. NaN in either excludes the query.
+        new_right: Whether each new query finds a relevant item first, on the old or the new gallery. NaN in either
+            excludes the query.
 
     Returns:
-        A fraction of all queries counted; NaN where none is.
+        A fraction of all queries included; NaN if there are none.
 
     Raises:
-        DataError: The two are of different length, or hold anything but numbers from 0 to 1 and NaN.
+        DataError: The lengths differ, or values are neither NaN nor in [0, 1].
 
     >>> negative_flip_rate([1, 1, 0, 0], [1, 0, 1, 0]), negative_flip_rate([1, 0.5], [0.5, 0.5])
     (0.25, 0.25)
@@ -434,9 +436,9 @@ def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
 
 
 def positive_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
-    """Share of queries that the old system answers wrongly and the new one rightly; see `negative_flip_rate`.
+    """Share of queries that the old system answers incorrectly and the new one correctly; see `negative_flip_rate`.
 
-    The two rates differ by what the share of right answers gained.
+    The difference of the two rates is the gain in the share of correct answers.
 
     >>> positive_flip_rate([1, 1, 0, 0], [1, 0, 1, 1])
     0.5

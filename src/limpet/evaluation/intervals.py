@@ -1,4 +1,4 @@
-"""How sure a mean over queries is: its interval by resampling, and whether a mean difference could be chance.
+"""Bootstrap confidence intervals of means over queries, and permutation tests of mean differences.
 
 All systems are resampled with the same queries, so that what is common to them cancels in a difference. Queries of
 one class are correlated; resampling single queries then gives intervals that are too narrow for the question "what
@@ -43,13 +43,13 @@ def resampled_means(
     """Return the means (resamples, S) of S systems over resampled clusters of queries, the same for all systems.
 
     Args:
-        sums: Of every cluster's values per system, (G, S); see `cluster_sums`.
-        sizes: How many queries each cluster has (G,).
-        resamples: How many times to draw as many clusters as there are, with replacement.
-        seed: Seed of the draws.
+        sums: Sums of every cluster's values per system, (G, S); see `cluster_sums`.
+        sizes: Number of queries per cluster (G,).
+        resamples: Number of resamples of G clusters, with replacement.
+        seed: Random seed of the draws.
 
     Returns:
-        NaN throughout where no cluster is left.
+        All NaN if no cluster is left.
 
     Raises:
         ConfigError: Fewer than 1 resample.
@@ -136,15 +136,15 @@ def chosen_interval(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> Interval:
-    """Return the interval of what the best of several candidates gains over a baseline, best by these very scores.
+    """Return the interval of the gain over a baseline of the best of several candidates, chosen by the same scores.
 
-    Every resample chooses anew, and tells how far the score of its choice lies above what that candidate scores on all
-    queries: luck included. The interval is what the chosen candidate gains minus the quantiles of these errors. With
-    one candidate it is the interval of the basic bootstrap.
+    Every resample chooses again, and measures how far the score of its choice is above that candidate's score on all
+    queries, including selection bias. The interval is the gain of the chosen candidate minus the quantiles of these
+    errors. With one candidate it is the interval of the basic bootstrap.
 
     Args:
         scores: One value per query (Q,) of every candidate, by name.
-        baseline: The same of what they are compared with.
+        baseline: One value per query (Q,) of the baseline.
         resamples: Bootstrap resamples.
         level: Level of the interval.
         seed: Seed of the draws.
@@ -171,9 +171,9 @@ def percentile_interval(means: NDArray[np.float64], level: Fraction = 0.95, grou
     """Return the central interval that holds this share of the resampled means (resamples,).
 
     Args:
-        means: Of the resamples.
+        means: Means of the resamples.
         level: Level of the interval.
-        groups: How many queries or clusters were drawn from, to widen the interval where they are few.
+        groups: Number of queries or clusters drawn from, to widen the interval if there are few.
 
     Raises:
         ConfigError: The level is not between 0 and 1.
@@ -205,16 +205,16 @@ def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:
 def clusters_of(
     classes: NDArray[np.int64] | None, resample: Resampled, units: str, protocol: str
 ) -> NDArray[np.int64] | None:
-    """Return what to draw: the class of every query, or None for single queries.
+    """Return the clusters to draw: the class of every query, or None for single queries.
 
     Args:
-        classes: Class of every query (Q,); None where queries have no classes.
-        resample: "queries", "classes", or "auto": classes where several queries share one, and there are two or more.
-        units: What the protocol calls its queries.
-        protocol: Its name.
+        classes: Class of every query (Q,); None if queries have no classes.
+        resample: "queries", "classes", or "auto": classes if several queries share one, and there are two or more.
+        units: The protocol's name for queries.
+        protocol: Name of the protocol.
 
     Raises:
-        ConfigError: Another word, or classes that queries do not have.
+        ConfigError: The value is unknown, or classes are requested but queries have none.
 
     >>> clusters_of(np.array([0, 0, 1]), "auto", "queries", "labels"), clusters_of(np.arange(3), "auto", "", "")
     (array([0, 0, 1]), None)
@@ -231,18 +231,18 @@ def clusters_of(
 
 
 class Drawn(NamedTuple):
-    """What was drawn, "queries" or "classes", and from how many."""
+    """Unit of resampling, "queries" or "classes", and the number of units."""
 
     resample: str
     groups: int
 
 
 def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None) -> Drawn:
-    """Say what was drawn, and from how many.
+    """Return the unit of resampling and the number of units.
 
     Args:
-        values: One per query (Q,); NaN where a query does not count.
-        clusters: As `clusters_of` returned them.
+        values: One per query (Q,); NaN for an excluded query.
+        clusters: Return value of `clusters_of`.
     """
     counted = ~np.isnan(values)
     if clusters is None:
@@ -253,7 +253,7 @@ def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None
 @checked
 @dataclass(frozen=True)
 class Draws:
-    """How means over queries are resampled.
+    """Settings for resampling means over queries.
 
     Args:
         seed: Seed of the draws.
@@ -275,11 +275,11 @@ class Draws:
         )
 
     def counting(self, values: NDArray[np.float64], resample: str) -> Draws:
-        """Return how to draw once it is known which queries count: with "auto" single ones where they are of one class.
+        """Return the draws for the queries that have values: with "auto", single queries if all are of one class.
 
         Args:
-            values: One per query (Q,); NaN where a query does not count.
-            resample: What was asked for; see `clusters_of`.
+            values: One per query (Q,); NaN for an excluded query.
+            resample: Requested unit; see `clusters_of`.
         """
         one = self.clusters is not None and len(np.unique(self.clusters[~np.isnan(values)])) < 2
         return replace(self, clusters=None) if resample == "auto" and one else self

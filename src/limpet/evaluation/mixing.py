@@ -1,7 +1,7 @@
-"""May vectors of two models stand in one gallery, whichever model queries it: both directions, and what is between.
+"""Evaluation of galleries that mix vectors of two models, with queries of either model.
 
 Queries of both models on old, mixed and new galleries are compared with old queries on the old gallery. New queries
-have to be strictly better; old queries must not lose more than is tolerated.
+must be strictly better; old queries must not lose more than the tolerance.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SHARES = (0.0, 0.5, 1.0)
 
 
 class Meeting(Part):
-    """One model's queries on a gallery of which a share is new, in the metric that decides.
+    """Queries of one model on a gallery with a share of new vectors, in the gate metric.
 
     Args:
-        queries: Whose queries: "old" or "new".
-        new_share: Share of the gallery that the new model made.
-        difference: The same less what old queries score on the old gallery.
+        queries: Model of the queries: "old" or "new".
+        new_share: Share of the gallery embedded by the new model.
+        difference: Score minus that of old queries on the old gallery.
         interval: Paired interval of that difference.
-        tolerated: How much less does no harm.
-        verdict: See `compatibility.verdict`, of the interval raised by what is tolerated.
-        worse: Guards that are clearly worse than today, by more than is tolerated.
-        first_hits: How first hits fare, compared with today; None where no single answer is right or wrong.
+        tolerated: Tolerated loss.
+        verdict: See `compatibility.verdict`, for the interval raised by the tolerance.
+        worse: Guard metrics that are worse than today by clearly more than the tolerance.
+        first_hits: Changes of the first hits, compared with today; None if no single answer is right or wrong.
     """
 
     queries: str
@@ -54,7 +54,7 @@ class Meeting(Part):
 
     @property
     def passed(self) -> bool:
-        """Whether it may be."""
+        """Whether the mix is acceptable."""
         return self.verdict == "compatible"
 
     @property
@@ -71,15 +71,14 @@ class Meeting(Part):
 
 
 class Mixing(Part):
-    """What becomes of search where vectors of two models are mixed.
+    """Results of search in galleries that mix vectors of two models.
 
     Args:
-        space: Name of the space in which they were compared.
+        space: Name of the space of the comparison.
         dim: Dimension of the vectors of both.
-        old: The model whose vectors were there.
-        new: The model that takes over.
-        meetings: What was measured; both models' queries at `SHARES`, but for old queries on the old gallery, which is
-            what each is compared with.
+        old: The old model.
+        new: The new model.
+        meetings: Measurements: queries of both models at `SHARES`, except old queries on the old gallery, the baseline.
     """
 
     metric: str
@@ -91,11 +90,11 @@ class Mixing(Part):
 
     @property
     def passed(self) -> bool:
-        """Whether all of them may be."""
+        """Whether all mixes are acceptable."""
         return bool(self.meetings) and all(one.passed for one in self.meetings)
 
     def meeting(self, queries: str, new_share: float) -> Meeting | None:
-        """Return what was measured of one model's queries at a share; None where it was not."""
+        """Return the measurement of one model's queries at a share; None if not measured."""
         return next((one for one in self.meetings if (one.queries, one.new_share) == (queries, new_share)), None)
 
 
@@ -106,7 +105,7 @@ def mixed_gallery(old: EmbeddingSet, new: EmbeddingSet, share: float, seed: int)
         old: The gallery embedded by the old model.
         new: The same items in the same order, embedded by the new model.
         share: Within [0, 1]; round(share N) rows are new.
-        seed: Of the draw.
+        seed: Random seed of the draw.
     """
     rows = random_order(len(old), seed)[: round(share * len(old))]
     vectors = np.array(old.vectors)
@@ -127,10 +126,10 @@ def measure_mixing(
     trained_share: float = 0.0,
     device: str | None = None,
 ) -> Mixing:
-    """Measure queries of both models on galleries that are old, half new and new.
+    """Evaluate queries of both models on old, half new and new galleries.
 
     Raises:
-        ConfigError: A tolerance below 0 or above 1, or a map or a head makes one side of the cross-test.
+        ConfigError: The tolerance is not in [0, 1], or a map or a head computes one side of the cross-test.
     """
     refuse(models.cross is not None, "Mixing where a map or a head links the models.",
            "two models whose own vectors meet, of one space")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ranking metrics of one embedding set as queries against another as gallery, and the nearest items."""
+"""Ranking metrics and nearest neighbours of queries in a gallery."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rank_metrics(
     """Measure every query against the gallery: one value per query and metric.
 
     The gallery is ordered by descending similarity (float32 inner products in index form). Where items tie, every
-    metric is the mean over all orders of them, so the order of the gallery changes nothing. The search is exact. Memory
+    metric is the mean over all orders of them, so the order of the gallery does not matter. The search is exact. Memory
     stays bounded for any sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg", "mrr", and
     "recall@k", "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
 
@@ -94,7 +94,7 @@ def asked_lists(
     ignore: RelevantRows | RowLists | None,
     exclude_same_id: bool,
 ) -> tuple[RowLists, RowLists]:
-    """List for every query the gallery rows that answer it, by label unless they are given, and those to leave out."""
+    """List the relevant gallery rows of every query, by label unless they are given, and the ignored ones."""
     wanted = relevant_by_label(query, gallery) if relevant is None else _lists("relevant", relevant, query, gallery)
     return wanted, ignored_rows(query, gallery, ignore, exclude_same_id)
 
@@ -102,7 +102,7 @@ def asked_lists(
 def ignored_rows(
     query: EmbeddingSet, gallery: EmbeddingSet, ignore: RelevantRows | RowLists | None, exclude_same_id: bool
 ) -> RowLists:
-    """List for every query the gallery rows to leave out."""
+    """List the ignored gallery rows of every query."""
     same = same_id(query, gallery) if exclude_same_id else no_rows(len(query))
     return same if ignore is None else _lists("ignore", ignore, query, gallery).union(same)
 
@@ -114,13 +114,13 @@ def _lists(what: str, rows: RelevantRows | RowLists, query: EmbeddingSet, galler
 
 
 def check_no_relevant(no_relevant: str) -> None:
-    """Refuse an unknown rule for queries without relevant items."""
+    """Raise an error for an unknown rule for queries without relevant items."""
     if no_relevant not in get_args(NoRelevant):
         raise ConfigError(f"no_relevant='{no_relevant}'.", expected=" or ".join(get_args(NoRelevant)))
 
 
 def check_any_relevant(values: NDArray[np.float64]) -> None:
-    """Refuse to go on where no query has a value."""
+    """Raise an error if no query has a value."""
     if np.isnan(values).all():
         raise EmptyOverlapError(
             f"None of the {len(values)} queries has a relevant item in the gallery.",
@@ -132,11 +132,11 @@ def check_any_relevant(values: NDArray[np.float64]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The first items of every query.
+    """Nearest neighbours of every query.
 
     Args:
-        rows: Gallery rows by descending similarity, ties by row, int64 (Q, k); -1 where the gallery is used up.
-        scores: Their inner products in index form, float32 (Q, k); minus infinity where the row is -1.
+        rows: Gallery rows by descending similarity, ties by row, int64 (Q, k); -1 after the end of the gallery.
+        scores: Their inner products in index form, float32 (Q, k); minus infinity if the row is -1.
         gallery_ids: The ids of the gallery that was searched.
     """
 
@@ -145,7 +145,7 @@ class Neighbours:
     gallery_ids: StringArray
 
     def ids(self, query: int) -> list[str]:
-        """Return the ids of the items found for one query, best first."""
+        """Return the ids of the hits of one query, best first."""
         rows = self.rows[query]
         return list(self.gallery_ids[rows[rows >= 0]])
 
@@ -164,13 +164,13 @@ def top_k(
     Args:
         query: Embeddings to search with.
         gallery: Embeddings to search in, of the same space.
-        k: How many items, at least 1.
+        k: Number of items, at least 1.
         ignore: Gallery rows to leave out for each query.
         exclude_same_id: Also leave out the gallery item with the id of the query.
-        block: Queries scored at a time.
+        block: Number of queries per block.
 
     Raises:
-        ConfigError: k is no whole number of at least 1.
+        ConfigError: k is not a whole number of at least 1.
         DataError: A side is empty.
         SpaceMismatchError: The sides are of different spaces.
     """

@@ -1,4 +1,4 @@
-"""What thresholds on the scores of one model become on those of another, with intervals over queries."""
+"""Map score thresholds of one model to those of another, with intervals over queries."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _ENDS = (0.025, 0.975)
 
 
 class NewThreshold(Part):
-    """What a threshold on old scores becomes; a score at or above a threshold passes it.
+    """New threshold for a threshold on old scores; a score at or above a threshold passes it.
 
     Args:
-        old: The threshold.
-        new: The one that stands for it.
+        old: Threshold on old scores.
+        new: Corresponding threshold on new scores.
         interval: 95 % interval of `new` over queries.
         passing_before: Mean number of items that pass for a query.
-        passing_after: The same with the new one.
+        passing_after: Mean number of items that pass the new threshold.
         precision_before: Share of the passing items that are relevant; None without labels.
-        precision: The same with the new one.
-        precision_interval: Where it lies for as many other queries, with 95 %.
+        precision: Share of the items passing the new threshold that are relevant.
+        precision_interval: 95 % prediction interval of `precision` for the same number of other queries.
     """
 
     old: Finite
@@ -49,7 +49,7 @@ class NewThreshold(Part):
 
     @property
     def words(self) -> str:
-        """What it becomes, in a sentence."""
+        """The mapping as a sentence."""
         low, high = self.interval
         said = f"A threshold of {self.old:g} on old scores becomes {self.new:.4g} [{low:.4g}, {high:.4g}] on new ones"
         if self.precision is None or self.precision_interval is None:
@@ -63,13 +63,14 @@ class NewThreshold(Part):
 
 
 class Thresholds(Part):
-    """What thresholds on old scores become, in a table.
+    """Table of thresholds on old scores and their new thresholds.
 
     Args:
-        kept: What a new threshold keeps: "precision" of the items that pass, or without labels their "number".
-        queries: How many queries were scored.
-        pairs: How many pairs of query and item each model scored.
-        rows: By old threshold, ascending.
+        kept: Quantity that a new threshold preserves: "precision" of the passing items or, without labels, their
+            "number".
+        queries: Number of scored queries.
+        pairs: Number of pairs of query and item scored by each model.
+        rows: Rows by old threshold, ascending.
     """
 
     kept: Literal["precision", "number"]
@@ -88,23 +89,23 @@ class Thresholds(Part):
         resamples: PositiveInt = 1000,
         seed: Seed = 0,
     ) -> Self:
-        """Measure new thresholds on queries that both models scored.
+        """Compute new thresholds from queries that both models scored.
 
         The new threshold is the lowest at which the passing items are as precise as with the old one. Without labels,
-        it is the lowest at which no more items pass. Every resample of queries has one of its own, which gives the
-        interval, and measures its precision on a second resample.
+        it is the lowest at which no more items pass. Every resample of queries has its own new threshold, which gives
+        the interval, and its precision is measured on a second resample.
 
         Args:
-            old: Scores by the old model (queries, items), larger for nearer; NaN for an item that does not count, such
-                as the query itself. All items, or some drawn at random: among the first few hits alone, precision
-                depends on how many items compete.
-            new: Scores of the same queries by the new model (queries, items); the items may be others.
-            relevant: Whether each is relevant, bool, shaped as `old` and as `new`; None if that is not known.
-            resamples: Bootstrap resamples.
-            seed: Seed of the draws.
+            old: Scores by the old model (queries, items), larger for nearer; NaN for an ignored item, such as the query
+                itself. Use all items or a random sample: among the first few hits alone, precision depends on the
+                number of competing items.
+            new: Scores of the same queries by the new model (queries, items); the items may differ.
+            relevant: Whether each item is relevant, bool, in the shapes of `old` and `new`; None if unknown.
+            resamples: Number of bootstrap resamples.
+            seed: Random seed of the draws.
 
         Raises:
-            DataError: Fewer than 20 queries, or no threshold that can be carried over.
+            DataError: There are fewer than 20 queries, or no threshold can be mapped.
         """
         before, after = (np.asarray(one, np.float64) for one in (old, new))
         queries, ordered, scores = len(before), _ordered(before), _ordered(after)
@@ -141,10 +142,10 @@ class Thresholds(Part):
         })  # fmt: skip
 
     def at(self, threshold: float) -> NewThreshold:
-        """Return what a threshold becomes, between the rows of the table by straight lines.
+        """Return the new threshold of an old one, by linear interpolation between rows.
 
         Raises:
-            DataError: It lies outside the table.
+            DataError: The threshold is outside the table.
         """
         old = [row.old for row in self.rows]
         if not old[0] <= threshold <= old[-1]:
@@ -166,7 +167,7 @@ class Thresholds(Part):
         return NewThreshold.model_validate({name: between(name) for name in low})
 
     def disagreements(self, place: str) -> Iterator[Disagreement]:
-        """Yield every part that contradicts another."""
+        """Yield every part that is inconsistent with another."""
         for before, after in pairwise(row.old for row in self.rows):
             if before >= after:
                 yield f"{place}.rows", f"{before} before {after}", "old thresholds that rise"

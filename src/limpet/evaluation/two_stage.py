@@ -1,8 +1,8 @@
-"""Two-stage search, measured: one model finds candidates, another one scores them again.
+"""Evaluation of two-stage search: one model finds candidates, another one re-scores them.
 
-The first N items of each query are put in the order of the second model's scores; those beyond keep the order of the
-first stage and come after. Metrics take the mean over all orders of items that tie in a stage. Where items tie at the
-cut, their ids decide which of them are candidates, never the order of the gallery.
+The first N items of each query are sorted by the second model's scores; the rest follows in the order of the first
+stage. Metrics take the mean over all orders of items that tie in a stage. Where items tie at the cut, their ids decide
+which of them are candidates, never the order of the gallery.
 
 Retrieval calls this re-ranking (Nogueira and Cho, arXiv:1901.04085, with a network that reads query and item together).
 """
@@ -38,13 +38,13 @@ RowTable = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Rescored:
-    """The candidates of Q queries, as either stage orders them.
+    """The candidates of Q queries, in the order of each stage.
 
     Args:
-        found: Gallery rows by the first stage, int64 (Q, n), best first; -1 where items are used up.
-        rows: The same rows by the second stage, likewise.
-        scores: Their scores there, float32 (Q, n); minus infinity where the row is -1.
-        size: How many items there are.
+        found: Gallery rows by the first stage, int64 (Q, n), best first; -1 after the last item.
+        rows: The same rows in the order of the second stage.
+        scores: Their scores there, float32 (Q, n); minus infinity if the row is -1.
+        size: Number of items.
     """
 
     found: RowTable
@@ -54,7 +54,7 @@ class Rescored:
 
     @cached_property
     def new_encodings(self) -> NDArray[np.int64]:
-        """How many candidates of every query no earlier query had (Q,): what is to be encoded if vectors are kept.
+        """Number of candidates of every query that are new (Q,): items to encode if vectors are kept.
 
         >>> scores = np.ones((2, 2), np.float32)
         >>> Rescored(np.array([[4, 1], [1, 2]]), np.array([[1, 4], [1, 2]]), scores, 5).new_encodings.tolist()
@@ -80,19 +80,19 @@ def rescored(
     ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
 ) -> Rescored:
-    """Find the candidates of every query by one model, and order them by another one.
+    """Find the candidates of every query with one model, and re-rank them with another.
 
-    Takes memory for queries times candidates.
+    Memory grows with queries times candidates.
 
     Args:
         first: Queries and gallery that find the candidates.
-        second: The same queries and items by the model that scores them again.
-        candidates: How many each query gets, at least 0; all items where there are fewer.
-        ignore: Gallery rows to leave out of the ranking of each query.
-        exclude_same_id: Also leave out the item with the id of the query.
+        second: The same queries and items by the model that re-scores them.
+        candidates: Number of candidates per query, at least 0; all items if there are fewer.
+        ignore: Gallery rows to ignore in the ranking of each query.
+        exclude_same_id: Also ignore the item with the id of the query.
 
     Raises:
-        ConfigError: A negative number of candidates.
+        ConfigError: The number of candidates is negative.
         DataError: A side is empty.
         EmptyOverlapError: The two stages hold different items.
         SpaceMismatchError: A query set is of another space than its gallery.
@@ -118,11 +118,11 @@ def rescored_metrics(
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
 ) -> dict[str, NDArray[np.float64]]:
-    """Measure two-stage search: one value per query and metric. Arguments are those of `rescored` and `rank_metrics`.
+    """Evaluate two-stage search: one value per query and metric. Arguments are those of `rescored` and `rank_metrics`.
 
     Raises:
-        ConfigError: An unknown metric or option, or a negative number of candidates.
-        DataError: A side is empty or has no labels, or a list names rows that are not there.
+        ConfigError: A metric or option is unknown, or the number of candidates is negative.
+        DataError: A side is empty or has no labels, or a list names rows that do not exist.
         EmptyOverlapError: The two stages hold different items, or no query has any relevant item.
         SpaceMismatchError: A query set is of another space than its gallery.
     """

@@ -1,8 +1,8 @@
-"""How uncertain the models are of the gallery: histograms, and some items of it on the Poincaré disk.
+"""Uncertainty of the models on the gallery: histograms, and sample items on the Poincaré disk.
 
 Spaces in which the length of a vector says something, such as hyperbolic space, give every item an uncertainty in
-[0, 1]: 1 at the origin, 0 infinitely far from it. Embedding writes it into a column of the set; whether the column is
-there is all that counts here. Histograms tell classes that the old model has seen from others.
+[0, 1]: 1 at the origin, 0 infinitely far from it. Embedding stores it in a column of the set; this module depends only
+on that column. Histograms tell classes that the old model has seen from others.
 
 Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more uncertain. Its Fig. 6 uses UMAP, which
 gives up distances (`limpet_bench.pictures.layouts`). Here the distance from the origin is exact, only the direction is
@@ -31,10 +31,10 @@ _BINS_PER_UNIT = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class Group(Part):
-    """The values of a group of items.
+    """Values of a group of items.
 
     Args:
-        counts: How many are in each bin (B,).
+        counts: Number of items in each bin (B,).
         clipped: Share of them at the model's largest length, within 1e-5 of the value there; vectors that are not
             clipped hardly share one. None where the value does not depend on the length.
     """
@@ -46,11 +46,11 @@ class Group(Part):
 
 
 class Histogram(Part):
-    """How values are distributed, over groups of items.
+    """Histogram of values, by group of items.
 
     Args:
-        edges: Of the bins (B + 1,); each holds its lower edge, the last one both.
-        groups: By name, those that have an item.
+        edges: Edges of the bins (B + 1,); each bin includes its lower edge, the last one both.
+        groups: Non-empty groups by name.
         auc: Probability that an item of an unseen class has a larger value than one of a seen class, ties counted half;
             None without either group.
     """
@@ -61,14 +61,14 @@ class Histogram(Part):
 
 
 class Uncertainty(Part):
-    """How uncertain both models are of the gallery; None of a model whose embeddings do not say."""
+    """Uncertainty of both models on the gallery; None for a model whose embeddings do not include it."""
 
     old: Histogram | None
     new: Histogram | None
 
 
 def uncertainty_of(embeddings: EmbeddingSet) -> NDArray[np.float64] | None:
-    """Return the uncertainty of every item (N,), in [0, 1], or None where the embeddings carry none.
+    """Return the uncertainty of every item (N,), in [0, 1], or None if the embeddings do not include it.
 
     Raises:
         DataError: The column holds something else.
@@ -89,7 +89,7 @@ def uncertainty_of(embeddings: EmbeddingSet) -> NDArray[np.float64] | None:
 
 
 def seen_items(embeddings: EmbeddingSet, old_classes: Sequence[str] | None) -> NDArray[np.bool_] | None:
-    """Return for every item whether its class is one of the old model's, by name; None if unknown."""
+    """Return whether the class of every item is one of the old model's, by name; None if unknown."""
     if not old_classes or embeddings.labels is None or embeddings.class_names is None:
         return None
     names = set(old_classes)
