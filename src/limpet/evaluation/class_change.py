@@ -1,4 +1,4 @@
-"""Which classes an upgrade helps and which it harms: the change of a metric class by class.
+"""Change of a metric by class: the classes that an upgrade improves or degrades.
 
 A mean over queries can rise while some classes get much worse. With thousands of classes some look worse by chance:
 a class is called clearly better or worse only after all p-values were judged together.
@@ -31,10 +31,10 @@ class ClassScore(Part):
     """One class.
 
     Args:
-        name: Its name, or its number where it has none.
+        name: Name of the class, or its number if it has none.
         before: Their mean by the first system.
-        p_value: Of the sign test; None where too few queries changed.
-        clear: Whether the change is no chance.
+        p_value: Of the sign test; None if too few queries changed.
+        clear: Whether the change is statistically clear.
     """
 
     name: str
@@ -47,22 +47,22 @@ class ClassScore(Part):
 
 
 class ClassChangeSummary(Part):
-    """How classes fare, for a report.
+    """Summary of the changes of classes, for a report.
 
     Args:
-        metric: What was measured of every query.
-        systems: What was measured before and after.
-        classes: How many classes have a counted query.
-        queries: How many queries were counted.
+        metric: Metric of every query.
+        systems: Systems before and after.
+        classes: Number of classes with a counted query.
+        queries: Number of counted queries.
         better: Share of classes that score more.
         same: Share of classes that score the same.
         worse: Share of classes that score less.
-        clearly_better: How many do so beyond chance; see `ClassChange.clear`.
-        clearly_worse: How many score less beyond chance.
-        testable: How many have enough changed queries to tell.
-        false_discoveries: Share of those that are clear by chance.
-        curve: The changes in ascending order; of more than 201 classes 201 quantiles.
-        worst: The largest losses, of equal ones those of more queries first.
+        clearly_better: Number of classes that score clearly more; see `ClassChange.clear`.
+        clearly_worse: Number of classes that score clearly less.
+        testable: Number of classes with enough changed queries for a test.
+        false_discoveries: Expected share of clear changes that are due to chance.
+        curve: The changes in ascending order; 201 quantiles for more than 201 classes.
+        worst: The largest losses; ties are sorted by descending number of queries.
     """
 
     metric: str
@@ -83,16 +83,17 @@ class ClassChangeSummary(Part):
 
 @dataclass(frozen=True, eq=False)
 class ClassChange:
-    """What two systems score on the queries of every class; C classes, in ascending order of their number.
+    """Scores of two systems on the queries of every class; C classes, in ascending order of their number.
 
     Args:
         classes: Numbers of the classes with at least one counted query (C,).
-        queries: How many queries of each were counted (C,).
-        before: Mean of the first system over them (C,).
-        after: Mean of the second (C,).
-        improved: How many queries of each score more now (C,).
-        worsened: How many score less (C,).
-        p_value: Two-sided sign test of improved against worsened (C,); NaN where fewer than 6 queries changed.
+        queries: Number of counted queries of each class (C,).
+        before: Mean score of the first system (C,).
+        after: Mean score of the second system (C,).
+        improved: Number of queries that score more now (C,).
+        worsened: Number of queries that score less (C,).
+        p_value: p-value of the two-sided sign test of improved against worsened (C,); NaN if fewer than 6 queries
+            changed.
     """
 
     classes: _Counts
@@ -108,12 +109,12 @@ class ClassChange:
 
     @property
     def change(self) -> _Floats:
-        """After minus before (C,), with nothing left of rounding."""
+        """After minus before (C,), without rounding errors."""
         change = self.after - self.before
         return np.where(np.abs(change) < _SAME, 0.0, change)
 
     def clear(self) -> NDArray[np.bool_]:
-        """Mark the classes (C,) whose change is no chance, with 5 % false discoveries (Benjamini and Hochberg, 1995).
+        """Mark the classes (C,) with a significant change, at 5 % false discoveries (Benjamini and Hochberg, 1995).
 
         The change of the mean and the majority of changed queries must agree.
         """
@@ -128,13 +129,13 @@ class ClassChange:
         systems: tuple[str, str] = ("self_old", "cross"),
         count: int = EXTREMES,
     ) -> ClassChangeSummary:
-        """Return what an `Evaluation` keeps.
+        """Return the summary stored in an `Evaluation`.
 
         Args:
-            metric: What was measured of every query.
-            class_names: Names by number; without them classes are named by their number.
-            systems: What was measured before and after.
-            count: How many classes to name at either end.
+            metric: Metric of every query.
+            class_names: Names by number. Default: the numbers.
+            systems: Systems before and after.
+            count: Number of classes to name at either end.
         """
         change, clear = self.change, self.clear()
         return ClassChangeSummary(
@@ -173,15 +174,15 @@ class ClassChange:
 
 
 def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> ClassChange:
-    """Compare two systems class by class, in time that grows with the number of queries alone.
+    """Compare two systems by class, in time linear in the number of queries.
 
     Args:
-        before: One value per query of the first system (Q,), such as average precision; NaN leaves the query out.
-        after: The same queries' values of the second system (Q,).
+        before: One value per query of the first system (Q,), such as average precision; NaN excludes the query.
+        after: Values of the second system for the same queries (Q,).
         labels: Class of every query (Q,), whole numbers.
 
     Raises:
-        ConfigError: Labels that are no whole numbers.
+        ConfigError: Labels are not whole numbers.
         DataError: Lengths differ, or no query is counted.
 
     >>> found = class_change([0.5, 0.5, 1.0], [1.0, 0.5, 0.25], [7, 7, 3])
@@ -218,16 +219,16 @@ def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> Clas
 
 
 def sign_test(improved: ArrayLike, worsened: ArrayLike) -> _Floats:
-    """Return two-sided p-values of the exact sign test: is one side more than a fair coin would give?
+    """Return two-sided p-values of the exact sign test.
 
-    It asks nothing of the values but their order, and holds for any number of queries; ties count for neither side.
+    It depends only on the order of the values, and is valid for any number of queries; ties are ignored.
 
     Args:
-        improved: How many queries of each class went up (C,).
-        worsened: How many went down (C,).
+        improved: Number of improved queries of each class (C,).
+        worsened: Number of worsened queries of each class (C,).
 
     Returns:
-        (C,); NaN where fewer than 6 changed, which cannot tell.
+        (C,); NaN if fewer than 6 changed, too few for a test.
 
     Of 6 coins, all heads or all tails come once in 32 throws, at least 7 of 8 alike 18 times in 256:
 
@@ -243,9 +244,9 @@ def sign_test(improved: ArrayLike, worsened: ArrayLike) -> _Floats:
 
 
 def discoveries(p_values: ArrayLike, share: float) -> NDArray[np.bool_]:
-    """Mark the p-values (C,) that stand when all are judged together, by the rule of Benjamini and Hochberg.
+    """Mark the p-values (C,) that are significant by the procedure of Benjamini and Hochberg.
 
-    The k smallest of n stand for the largest k whose k-th is at most k / n * share; NaN counts neither as one of n.
+    The k smallest of n are significant, for the largest k whose k-th is at most k / n * share; NaN values are ignored.
 
     >>> discoveries([0.04, 0.01, float("nan"), 0.9], 0.05).tolist()
     [False, True, False, False]

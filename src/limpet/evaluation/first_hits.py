@@ -1,4 +1,4 @@
-"""How many first hits break and heal where one system takes over from another."""
+"""Shares of first hits that a change of systems breaks or fixes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from limpet.results import Number, NumberInterval, Part
 
 
 class FirstHits(Part):
-    """How many first hits a swap breaks and heals: what stands beside every verdict.
+    """Shares of first hits that a swap breaks or fixes; reported with every verdict.
 
     Args:
-        metric: What says that a first hit is right, such as recall@1.
-        before: Share of right ones with old queries on the old gallery.
-        after: With new queries on the old gallery.
+        metric: Metric of a correct first hit, such as recall@1.
+        before: Share of correct first hits of old queries on the old gallery.
+        after: Share of correct first hits of new queries on the old gallery.
         healed: Share of queries wrong before and right after.
         broken: Share of queries right before and wrong after.
         net: Healed minus broken, which is after minus before.
@@ -37,10 +37,11 @@ class FirstHits(Part):
         """Compare two systems on the same queries.
 
         Args:
-            metric: What says that a first hit is right.
-            before: Whether it is for every query (Q,), by the old system; see `compatibility.negative_flip_rate`.
-            after: The same by the new one.
-            draws: How the interval is drawn.
+            metric: Metric of a correct first hit.
+            before: Whether the old system's first hit is correct, for every query (Q,); see
+                `compatibility.negative_flip_rate`.
+            after: Whether the new system's first hit is correct (Q,).
+            draws: Bootstrap settings of the interval.
         """
         return cls(
             metric=metric,

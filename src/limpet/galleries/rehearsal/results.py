@@ -1,4 +1,4 @@
-"""What the rehearsal of an upgrade measured, as results, and what that means for the upgrade itself."""
+"""Results of the rehearsal of an upgrade, and the verdict for the upgrade itself."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Gain = tuple[Difference, Difference, Difference]
 
 
 class Timing(Part):
-    """How long one step took on the copy, and would take on the gallery.
+    """Measured time of one step on the copy, and the estimate for the gallery.
 
     Args:
-        step: Its name.
-        seconds: On the copy.
-        items: How many items it went through; 0 where it does not depend on them.
-        full_seconds: On as many items as the gallery has; None where the copy says nothing of that.
+        step: Name of the step.
+        seconds: Seconds on the copy.
+        items: Number of items processed; 0 if the time does not depend on them.
+        full_seconds: Estimated seconds for the whole gallery; None if the copy allows no estimate.
     """
 
     step: str
@@ -47,10 +47,10 @@ class Timing(Part):
 
 
 class OrderCurve(Part):
-    """What new queries find while the copy is backfilled in one order.
+    """Scores of new queries while the copy is backfilled in one order.
 
     Args:
-        shares: Share of the items that had a new vector, ascending.
+        shares: Share of the items with a new vector, ascending.
         values: Means over queries at each share, by metric.
         differences: To old queries before the swap, at each share, by metric of `RIGHT`: mean and 95 % interval over
             queries, or over their classes. None without labels.
@@ -80,11 +80,11 @@ class OrderCurve(Part):
 
     @property
     def lost(self) -> list[str]:
-        """Those that are at the end."""
+        """Metrics that are measurably below those before the swap at the end."""
         return [name for name, gains in (self.differences or {}).items() if gains[-1][2] < 0]
 
     def disagreements(self, place: str, metric: str) -> Iterator[Disagreement]:
-        """Yield every part that contradicts another, or lacks the main metric."""
+        """Yield every part that is inconsistent with another, or lacks the main metric."""
         if metric not in self.values or self.area.keys() != self.values.keys():
             yield f"{place}.area", f"of {', '.join(self.area)}", f"'{metric}' and whatever has values"
         lists = [*self.values.values(), *(self.differences or {}).values()]
@@ -96,10 +96,10 @@ class FirstHitChanges(Part):
     """How the first hits of queries changed, compared with old queries before the swap.
 
     Args:
-        share: Of the items that had a new vector.
+        share: Share of the items with a new vector.
         changed: Share of the queries with another first hit.
-        fixed: Share that was wrong and is right, see `positive_flip_rate`; None without labels.
-        broken: Share that was right and is wrong.
+        fixed: Share of queries wrong before and right now, see `positive_flip_rate`; None without labels.
+        broken: Share of queries right before and wrong now.
     """
 
     share: Share
@@ -125,13 +125,13 @@ class FirstHit(Part):
 
 
 class ChangedQuery(Part):
-    """One query whose first hit changes, to judge by eye.
+    """A query whose first hit changes, for visual inspection.
 
     Args:
         query: Id of the query.
-        metadata: What is known of it.
-        old: What it found before the swap, by the old model.
-        new: What it finds by the new one, by share of the items that have a new vector.
+        metadata: Metadata of the query.
+        old: First hit before the swap, by the old model.
+        new: First hit by the new model, by share of the items with a new vector.
     """
 
     query: str
@@ -141,14 +141,14 @@ class ChangedQuery(Part):
 
 
 class Searches(Part):
-    """What happened to the searches that were made throughout.
+    """Statistics of the searches during the rehearsal.
 
     Args:
-        made: How many queries were answered or failed.
-        failed: Messages of those that failed, the first ones.
+        made: Number of queries, answered or failed.
+        failed: Messages of the first failed queries.
         incomplete: Answers that did not cover every item, or named one twice.
         wrong: Answers that were not the nearest items, by a comparison with all vectors.
-        milliseconds: Per query at each point, on the copy.
+        milliseconds: Milliseconds per query at each point, on the copy.
     """
 
     made: Count
@@ -159,16 +159,16 @@ class Searches(Part):
 
 
 class TwoStages(Part):
-    """What two-stage search finds before the swap: old queries find candidates, which the new model scores again.
+    """Results of two-stage search before the swap: the new model re-scores candidates of old queries.
 
     Args:
-        candidates: Of every query: a tenth of the copy's items, but 10 at least and 100 at most.
+        candidates: Number of candidates per query: a tenth of the copy's items, at least 10 and at most 100.
         values: Means over queries, by metric, as in the curves.
         differences: To old queries before the swap, by metric of `RIGHT`: mean and 95 % interval. None without labels.
-        encoded_per_query: Items that a query encoded on average, those before it kept.
+        encoded_per_query: Mean number of items encoded per query, with earlier encodings kept.
         encoded: Share of the copy's items that were encoded after all queries.
-        first_milliseconds: Of a query whose candidates were not encoded yet, with the time that takes; the median.
-        again_milliseconds: Of the same one once they are.
+        first_milliseconds: Median milliseconds of a query that encodes its candidates.
+        again_milliseconds: Median milliseconds of the same query when its candidates are already encoded.
     """
 
     candidates: PositiveInt
@@ -184,9 +184,9 @@ class RehearsedModel(Part):
     """One of the two models.
 
     Args:
-        name: Of its generation in the gallery; empty where it has none yet.
-        note: What people call it.
-        fingerprint: Of the model.
+        name: Name of its generation in the gallery; empty if it has none yet.
+        note: Display name.
+        fingerprint: Fingerprint of the model.
     """
 
     name: str
@@ -195,34 +195,34 @@ class RehearsedModel(Part):
 
 
 class Rehearsal(Results):
-    """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it.
+    """Results of a whole upgrade rehearsed on a copy, as stored in rehearsal.json.
 
     Args:
         gallery: URL of the gallery, table or collection, which was only read, without passwords.
         attached: Whether an application owns it.
-        items: Items it has.
-        sampled: Items of the copy.
-        missing: Items of the sample that the source does not have.
-        old: The model that is replaced.
-        new: The one that replaces it.
-        linked: Why new queries may search old vectors: "report", "adapter", "mapped", "forced" or "none".
-        steps: Names of the steps in the order in which they were made.
+        items: Number of its items.
+        sampled: Number of items of the copy.
+        missing: Number of sampled items that the source does not have.
+        old: The old model.
+        new: The new model.
+        linked: Reason why new queries may search old vectors: "report", "adapter", "mapped", "forced" or "none".
+        steps: Names of the steps, in the order of execution.
         metric: The main metric.
-        queries: "given" or "items" (sampled items that were searched for among the others).
-        asked: How many queries.
-        judged: For how many of them it is known what is right.
-        trained: How many of them the new model was trained on; None where that is not known.
-        before: What old queries find before the swap, by metric.
-        after_rollback: What they find after the rollback.
+        queries: "given" or "items" (sampled items as queries for the others).
+        asked: Number of queries.
+        judged: Number of queries with known relevant items.
+        trained: Number of queries that the new model was trained on; None if unknown.
+        before: Scores of old queries before the swap, by metric.
+        after_rollback: Scores of old queries after the rollback, by metric.
         rollback_equal: Whether every query found the same items with the same scores after the rollback.
-        curves: By order; the first one is that of the whole rehearsal.
-        left_out: Orders that could not be used, with why.
-        first_hits: At the swap, half way and at the end.
+        curves: Curves by order; the first one is that of the whole rehearsal.
+        left_out: Orders that could not be used, with the reason.
+        first_hits: Changes of first hits at the swap, half way and at the end.
         examples: Queries whose first hit changes.
         timings: One entry per step.
         searches: Searches throughout.
-        verdict: What it means, see `verdict_of`.
-        seed: Of all that was drawn.
+        verdict: Verdict, see `verdict_of`.
+        seed: Random seed of all draws.
         passed: Whether every step worked, searches found everything throughout, and the rollback led back.
         two_stage: What two-stage search finds and costs; None where it was not measured.
         thresholds: What thresholds on scores become with the swap, where new queries may search old vectors, and once
