@@ -59,7 +59,7 @@ def channels_second(images: NDArray[Any], layout: _Layout | None) -> NDArray[np.
 
 
 def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels from 0 and the class names; without names, classes are called by their number."""
+    """Return labels from 0 and the class names; without names, classes are named by number."""
     labels = found["labels"]
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="whole numbers (images,)")

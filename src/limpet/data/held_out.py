@@ -17,7 +17,7 @@ def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> Retrie
     """Train on most images of every class, search leave-one-out among the others.
 
     Raises:
-        DataError: No class has two images held out, so that no query could be answered.
+        DataError: No class has two images held out, so that no query has a relevant item.
     """
     aside = held_out_rows(images.labels, share, seed)
     if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:

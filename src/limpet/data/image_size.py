@@ -1,4 +1,4 @@
-"""How high and wide images are, in the spellings that people write: 224, 256x128, or [256, 128]."""
+"""Image sizes in their accepted notations: 224, 256x128, or [256, 128]."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from limpet.errors import ConfigError, refuse
 
 _SPELLINGS = "pixels per side, such as 224; or height and width, such as 256x128 or [256, 128]"
 SMALLEST = 8
-"""Pixels of the shortest side that any network here takes."""
+"""Minimum side of an image in pixels."""
 
 _WRITTEN = re.compile(r"(\d+)(?:\s*[x×]\s*(\d+))?", re.IGNORECASE)
 
 
 def settled(size: object) -> int | tuple[int, int]:
-    """Return one number where height and width are the same, and both of them otherwise.
+    """Return one number if height and width are equal, otherwise both.
 
     Args:
         size: One number, two of them, or a text such as "256x128".

@@ -1,4 +1,4 @@
-"""What people know of items beside their ids: texts and metadata, to judge search results by."""
+"""Texts and metadata of items, for judging search results."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def facts_of(
     sets: Sequence[EmbeddingSet] = (),
     elsewhere: Callable[[str], Mapping[str, object]] = lambda identifier: {},
 ) -> FactsOf:
-    """Return what looks up an item: its row in a table, and its columns in sets of embeddings.
+    """Return a lookup function for items: their row in a table, and their columns in embedding sets.
 
     Args:
         data: A .csv, .parquet or .jsonl file with a column of ids, a .txt file of texts, or texts by name; None for
             no table.
         root: Folder that holds the folders of the named data sets.
-        sets: Further columns of the items; of an item in several of them those of the first.
-        elsewhere: Looks up what is known of an item besides, which counts first.
+        sets: Embedding sets with further columns; the first set that has an item counts.
+        elsewhere: Lookup function with precedence over the others.
 
     Raises:
-        ConfigError: There is no such data set.
+        ConfigError: The data set is unknown.
         DataError: The file cannot be read, or has no column of ids.
     """
     tables = [] if data is None else _tables(data, root)
@@ -77,7 +77,7 @@ def _tables(data: str, root: Path | None) -> list[tuple[StringArray, Mapping[str
 
 
 def _shown(value: Any) -> str:
-    """Write a value for people; nothing where there is none."""
+    """Format a value for display; empty for a missing one."""
     if value is None or value == "":
         return ""
     text = f"{value:,.6g}" if isinstance(value, float | np.floating) else str(value)

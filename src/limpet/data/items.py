@@ -1,4 +1,4 @@
-"""What can be trained on, images or vectors of a frozen model, and what holds for labels, class names and ids."""
+"""Protocol of training items, such as images or vectors of a frozen model, and checks of labels, classes and ids."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from limpet.errors import DataError, shown
 
 
 class LabelledItems(Protocol):
-    """N labelled items; `ImageSet` and `VectorSet` are such."""
+    """N labelled items, such as an `ImageSet` or a `VectorSet`."""
 
     kind: ClassVar[str]
-    """What people call the items, in the plural."""
+    """Plural name of the items."""
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -35,7 +35,7 @@ class LabelledItems(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the chosen items as a network takes them, (n, ...)."""
+        """Return the chosen items as network inputs (n, ...)."""
         ...
 
     def digest(self) -> str:
@@ -43,7 +43,7 @@ class LabelledItems(Protocol):
         ...
 
     def digests(self) -> NDArray[np.uint64] | None:
-        """Return the digest of every text or image (N,); None where only vectors or tokens are at hand."""
+        """Return the digest of every text or image (N,); None if only vectors or tokens are available."""
         ...
 
 
@@ -52,11 +52,11 @@ def check_class_rows(labels: NDArray[np.int64], classes: int, items: str) -> Non
 
     Args:
         labels: Class of every item, int64 (N,).
-        classes: How many class names there are.
-        items: What is labelled, in the plural, for messages.
+        classes: Number of class names.
+        items: Plural name of the items, for messages.
 
     Raises:
-        DataError: Labels have another type or shape, or one is no row of the class names.
+        DataError: Labels have a wrong type or shape, or one is out of range.
     """
     if labels.dtype != np.int64 or labels.ndim != 1:
         raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected=f"int64 of shape ({items},)")
@@ -71,7 +71,7 @@ def refuse_repeated(what: str, names: StringArray, expected: str) -> None:
     """Refuse names that occur more than once, showing the first three.
 
     Raises:
-        DataError: There are some.
+        DataError: A name is repeated.
     """
     repeated = names.duplicates
     if repeated:

@@ -1,4 +1,4 @@
-"""The sets of texts that are known by name, and how any texts are opened."""
+"""Named sets of texts, and functions to open texts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no file of texts: as an unknown name, unless it is written like a path."""
+    """Refuse a path that is not a file of texts, as an unknown name unless it looks like a path."""
     kinds = ", ".join(FILE_READERS)
     if path.is_file() and path.suffix in FILE_READERS:
         return

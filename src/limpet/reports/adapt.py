@@ -1,4 +1,4 @@
-"""Adapters and heads compared: what is said of them, their tables and their page."""
+"""Report of a comparison of adapters and heads: findings, tables and page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AGREEMENT_NOTE = (
 
 
 def adapt_headline(results: AdaptResults) -> str:
-    """Say in one line what to do, what it brings, and how first hits fare."""
+    """Summarise the recommendation, its gain and the change of first hits in one line."""
     action = results.recommendation.action
     said, nearest = _HEADLINES[action](results), results.named(results.best) if action == "re-embed" else None
     found = results.recommended or nearest
@@ -105,7 +105,7 @@ def _caveat(results: AdaptResults) -> str:
 
 
 def two_stage_finding(results: AdaptResults) -> str:
-    """Say what two-stage search finds and costs; nothing where that was not measured."""
+    """Describe results and cost of two-stage search; empty if not measured."""
     found = results.two_stage
     if found is None:
         return ""
@@ -121,7 +121,7 @@ def two_stage_finding(results: AdaptResults) -> str:
 
 
 def two_stage_rows(results: AdaptResults) -> Table | None:
-    """Return columns and rows of two-stage search between both models; None where that was not measured."""
+    """Return columns and rows of two-stage search between both models; None if not measured."""
     found, systems = results.two_stage, results.systems
     if found is None:
         return None
@@ -143,7 +143,7 @@ _GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "unseen cl
 
 
 def adapt_table(results: AdaptResults) -> Table:
-    """Return columns and rows: the old model as it is, the candidates, best first, and everything re-embedded.
+    """Return columns and rows: the unchanged old model, the candidates, best first, and full re-embedding.
 
     Scores are fractions; a dash stands for what is missing, "– failed" for what could not be measured (`failures` says
     why), and a column of which nothing is known is left out.
@@ -184,7 +184,7 @@ def adapt_table(results: AdaptResults) -> Table:
 def _row(found: CandidateScores, new: Effect) -> list[str]:
     if found.cross is None or found.cross_minus_self_old is None:
         return [found.name, found.kind, f"{MISSING} failed", *[MISSING] * 5, _seconds(found.seconds)]
-    backfilled = found.own or new  # without a gallery of its own, that of the new model
+    backfilled = found.own or new  # without a gallery of its own, use that of the new model
     return [
         found.name,
         found.kind,
@@ -199,7 +199,7 @@ def _row(found: CandidateScores, new: Effect) -> list[str]:
 
 
 def failures(results: AdaptResults) -> list[str]:
-    """Say of every candidate that failed why it did, each on one line."""
+    """Return the reason for every failed candidate, one per line."""
     reasons = {found.name: found.failed for found in results.by_score() if found.failed is not None}
     return [f"{name} failed: {' '.join(reason.split())}" for name, reason in reasons.items()]
 
@@ -220,7 +220,7 @@ def _seconds(found: float | None) -> str:
 
 
 def write_adapt_report(results: AdaptResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    """Write report.html into a folder atomically, and return its path; see `write_page`."""
     return write_page(render_adapt_report(results), folder)
 
 
@@ -255,7 +255,7 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
     """Return the scores today, with the candidate recommended or else the best, and after re-embedding.
 
     Returns:
-        A number, its name, and whether it is what the recommendation is about.
+        Number, name, and whether the recommendation refers to it.
     """
     systems, advised = results.systems, results.recommended
     shown = advised or results.named(results.best)
@@ -289,7 +289,7 @@ def curve_rows(curve: LearningCurve) -> Table:
 
 
 def results_of(adapted: Adapted) -> AdaptResults:
-    """Return what was found between two models as results, whose names are those of their fingerprints."""
+    """Return the results for two models, named by their fingerprints."""
     from limpet.linking.results import AdaptResults, Names
 
     directions = {one.direction for one in adapted.comparison.candidates if one.direction}
@@ -310,12 +310,12 @@ def results_of(adapted: Adapted) -> AdaptResults:
 
 
 def adapt_words(results: AdaptResults) -> list[str]:
-    """Return what is said of adapters and heads, a line each."""
+    """Return the findings on adapters and heads, one per line."""
     return [adapt_finding(results).headline, *adapt_finding(results).lines]
 
 
 def adapt_records(results: AdaptResults) -> list[dict[str, Any]]:
-    """Return what every candidate scores, the best first."""
+    """Return the scores of every candidate, the best first."""
     return [
         {
             "candidate": one.name,
@@ -345,14 +345,14 @@ def _columns(name: str) -> list[tuple[str, Callable[[Effect], float]]]:
 
 
 def adapt_finding(results: AdaptResults) -> Finding:
-    """Return what is said of adapters and heads."""
+    """Return the findings on adapters and heads."""
     agreement = [] if results.answered else [AGREEMENT_NOTE]
     told = [*results.recommendation.sentences, *results.data.sentences, *agreement, two_stage_finding(results)]
     return Finding(adapt_headline(results), tuple(filter(None, told)))
 
 
 def adapt_markdown(results: AdaptResults) -> str:
-    """Return what is said of adapters and heads and their tables in Markdown."""
+    """Return findings and tables in Markdown."""
     curve = results.learning_curve
     tables = {"Candidates": adapt_table(results)}
     if (two_stage := two_stage_rows(results)) is not None:

@@ -1,4 +1,4 @@
-"""A chain of models: what is said of it, its tables and its page."""
+"""Report of a chain of models: findings, tables and page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chain_headline(results: ChainResults) -> str:
 
 
 def chain_finding(results: ChainResults) -> Finding:
-    """Put a chain into words."""
+    """Return the findings on a chain."""
     headline, metric = chain_headline(results), metric_name(results.metric)
     sentence = (
         f"AC is {score(results.ac)}: in {metric}, {sum(pair.gain > 0 for pair in results.pairs)} of "
@@ -146,7 +146,7 @@ BASELINES: dict[Baseline, str] = {
     "own": "the old model is the chain’s own, whose gallery is searched",
     "independent": "the old model is the independent one of its generation",
 }
-"""What "the old model" of P_comp is, in words; see `chain_metrics`."""
+"""Description of "the old model" of P_comp; see `chain_metrics`."""
 
 
 def matrix_table(results: ChainResults) -> Table:
@@ -168,7 +168,7 @@ def _cell(results: ChainResults, i: int, j: int) -> str:
 
 
 def pair_table(results: ChainResults) -> Table:
-    """Return every pair with its scores, their difference and its interval, and what the interval says."""
+    """Return every pair with its scores, their difference and its interval, and the conclusion."""
     columns = ["new queries, old gallery", "cross", "self (old)", "cross − self (old)", "violates"]
     columns += ["first hits (net)", "by its interval"]
     rows = [
@@ -220,14 +220,14 @@ def models_table(results: ChainResults) -> Table:
     return ["model", "self-test", "independent", "P_up, raw", "P_up, sigmoid"], rows
 
 
-_CROWDED = 6  # generations from which numbers in cells of a phone have two digits
-_NAMED = 5  # models up to which their pairs are drawn by name
-_LONG = 14  # letters up to which they are
+_CROWDED = 6  # generations from which phone cells show two digits
+_NAMED = 5  # models up to which pairs are labelled by name
+_LONG = 14  # maximum length of such names
 _MEANINGS = ("rows: model of the queries", "columns: model of the gallery", "outlined: its own gallery")
 
 
 def write_chain_report(results: ChainResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    """Write report.html into a folder atomically, and return its path; see `write_page`."""
     return write_page(render_chain_report(results), folder)
 
 
@@ -345,7 +345,7 @@ def _gains(results: ChainResults, width: float) -> alt.LayerChart:
 
 
 def _by_number(names: list[str]) -> bool:
-    """Return whether pairs are called by the numbers of the matrix: names would take too much room."""
+    """Return whether to label pairs by their matrix numbers, because names would take too much room."""
     return len(names) > _NAMED or max(map(len, names)) > _LONG
 
 
@@ -358,13 +358,13 @@ def _array(rows: Any) -> Any:
 
 
 def chain_words(results: ChainResults) -> list[str]:
-    """Return what is said of a chain, a line each."""
+    """Return the findings on a chain, one per line."""
     found = chain_finding(results)
     return [found.headline, *found.lines]
 
 
 def chain_records(results: ChainResults) -> list[dict[str, Any]]:
-    """Return what every newer model scores on every older gallery."""
+    """Return the scores of every newer model on every older gallery."""
     return [
         {
             "new": pair.new,
@@ -382,7 +382,7 @@ def chain_records(results: ChainResults) -> list[dict[str, Any]]:
 
 
 def chain_markdown(results: ChainResults) -> str:
-    """Return what is said of a chain and its tables in Markdown."""
+    """Return findings and tables in Markdown."""
     tables = {f"{metric_name(results.metric)} of every model on every gallery": matrix_table(results)}
     tables["Pairs"] = pair_table(results)
     if results.p_comp:

@@ -1,4 +1,4 @@
-"""One upgrade on several test sets: what is said of it, its table and its page."""
+"""Report of one upgrade on several test sets: findings, table and page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def combined_headline(results: CombinationResults) -> str:
 
 
 def set_findings(results: CombinationResults) -> list[Finding]:
-    """Put every test set into words."""
+    """Return the findings on every test set."""
     return [_finding(name, found, results) for name, found in results.sets.items()]
 
 
@@ -70,7 +70,7 @@ def _some(results: CombinationResults) -> bool:
 
 
 def combined_notes(results: CombinationResults) -> list[str]:
-    """Say what holds for all sets: no independent model, or no average."""
+    """Return notes on all sets: no independent model, or no average."""
     if not _some(results):
         return [
             "No independent model was evaluated, so P_up, P_comp and P_1 are missing: evaluate every test set with "
@@ -99,7 +99,7 @@ P_METRICS = {"p_up": "P_up", "p_comp": "P_comp", "p_score": "P_1"}
 
 
 def combined_table(results: CombinationResults) -> Table:
-    """Return one row per test set, and their average; a dash stands for what is missing or not defined.
+    """Return one row per test set, and their average; a dash marks missing or undefined values.
 
     Scores are fractions. P_up, P_comp and P_1 are the sigmoid variant in per cent, P_up and P_comp followed by the raw
     one in brackets.
@@ -142,13 +142,13 @@ def _hundredths(share: float) -> str:
 
 
 def combined_words(results: CombinationResults) -> list[str]:
-    """Return what is said of several test sets, a line each."""
+    """Return the findings on several test sets, one per line."""
     sets = [f"{one.name}: {one.headline}. {one.sentences[0]}" for one in set_findings(results)]
     return [combined_headline(results), *sets, *combined_notes(results)]
 
 
 def combined_records(results: CombinationResults) -> list[dict[str, Any]]:
-    """Return what the upgrade scores on every test set."""
+    """Return the scores of the upgrade on every test set."""
     return [
         {
             "set": name,
@@ -162,13 +162,13 @@ def combined_records(results: CombinationResults) -> list[dict[str, Any]]:
 
 
 def combined_markdown(results: CombinationResults) -> str:
-    """Return what is said of several test sets and their table in Markdown."""
+    """Return findings and table in Markdown."""
     first = Finding(combined_headline(results), tuple(combined_notes(results)))
     return markdown_of(results.title, [first, *set_findings(results)], {"Test sets": combined_table(results)})
 
 
 def write_combined_report(results: CombinationResults, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    """Write report.html into a folder atomically, and return its path; see `write_page`."""
     return write_page(render_combined_report(results), folder)
 
 

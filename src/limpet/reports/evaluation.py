@@ -1,4 +1,4 @@
-"""One upgrade on one test set: what is said of every new model, their tables and the page."""
+"""Report of one upgrade on one test set: findings on every new model, tables and page."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def _mixing_notes(record: Evaluation) -> list[str]:
 
 
 def mixing_rows(record: Evaluation) -> Table:
-    """Return columns and rows of what was measured on galleries that hold vectors of both models; empty if nothing."""
+    """Return columns and rows for galleries with vectors of both models; empty if none was measured."""
     mixing = record.mixing
     if mixing is None:
         return [], []
@@ -362,7 +362,7 @@ def p_words(p_value: float | None) -> str:
 def flips(
     negative: Mapping[str, float | None] | None, positive: Mapping[str, float | None] | None, units: str = "queries"
 ) -> str:
-    """Say how many answers were lost and won; nothing where it is not known.
+    """Say how many answers were lost and won; empty if unknown.
 
     >>> flips({"cross": 0.02}, None).replace("\N{NO-BREAK SPACE}", " ")
     'Negative flips: 2.0 % of queries were right before and are wrong now.'
@@ -384,7 +384,7 @@ _BLIND = "Without labels nobody can say which results are right"
 
 
 def agreement_finding(agreement: Agreement | None, level: str, begin: str = _BLIND) -> str:
-    """Say how much of what people find today they would find again; never that this is good or bad."""
+    """Say how much of today's results would be found again, without judging it."""
     if agreement is None:
         return f"{begin}, and no agreement was measured."
     cross, later = agreement.cross, agreement.self_new
@@ -513,17 +513,17 @@ def write_report(
     """Write report.html into a folder, wholly or not at all, and return its path.
 
     Args:
-        results: What was measured.
-        folder: Where to write.
-        examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
-        picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
+        results: Results to report.
+        folder: Output folder.
+        examples: Examples from `choose_examples`, by the name of the evaluation; None for none.
+        picture: Function from the id of a query or gallery item to its PNG file, its pixels (uint8, (C, H, W)) or None;
             without it examples are shown by label and id.
-        disks: What `choose_disk` returned, by the name of the evaluation; None shows none.
-        facts: Returns for the id of an item its text and metadata by name, which examples show beside the id.
+        disks: Disks from `choose_disk`, by the name of the evaluation; None for none.
+        facts: Function from the id of an item to its text and metadata by name, which examples show beside the id.
 
     Raises:
         ConfigError: Jinja2 is missing, or examples or disks are of an unknown evaluation.
-        DataError: The file could not be written, or a picture is none.
+        DataError: The file cannot be written, or a picture is invalid.
     """
     return write_page(render_report(results, examples=examples, picture=picture, disks=disks, facts=facts), folder)
 
@@ -629,13 +629,13 @@ def _disks(placed: Mapping[str, PoincareDisk]) -> dict[str, Drawing]:
 
 
 def _could_turn(record: Evaluation) -> bool:
-    """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
+    """Return whether a half re-embedded gallery could be measured: queries rank it and have classes."""
     protocol = PROTOCOLS.get(record.protocol.name)
     return (protocol is None or protocol.has_curve) and record.class_change is not None
 
 
 def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
+    """Draw the change per class of every model; a single class has no chart. None if no classes are known."""
     from limpet.reports.plots.bars import class_plot
 
     changes = class_changes(evaluations)
@@ -652,7 +652,7 @@ def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
 
 
 def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the agreement of every model with today's results; None where labels say more."""
+    """Draw the agreement of every model with today's results; None if labels allow a better measure."""
     from limpet.reports.plots.bars import agreement_bars
 
     found = agreements(evaluations)
@@ -664,7 +664,7 @@ def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
 
 
 def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
-    """Draw the uncertainty of every model that knows it; None where none does."""
+    """Draw the uncertainty of every model that has one; None if none has."""
     from limpet.reports.plots.histogram import uncertainty_plot
 
     found = uncertainties(evaluations)
@@ -701,13 +701,13 @@ def _fingerprints(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
 
 
 def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) -> str | None:
-    """Return whose examples are seen at first: those of a compatible model where there is one."""
+    """Return the model whose examples are shown first: a compatible one if there is one."""
     compatible = (name for name in examples if evaluations[name].verdict == "compatible")
     return next(compatible, next(iter(examples), None))
 
 
 def results_of(record: Evaluation) -> EvaluationResults:
-    """Return results of one evaluation, whose new model is called as its fingerprint says."""
+    """Return results of one evaluation, with the new model named by its fingerprint."""
     new = record.fingerprints["new"]
     return EvaluationResults.of(
         title="An upgrade of an embedding model",
@@ -718,7 +718,7 @@ def results_of(record: Evaluation) -> EvaluationResults:
 
 
 def evaluation_words(results: EvaluationResults) -> list[str]:
-    """Return what is said of the results, a line each."""
+    """Return the findings, one per line."""
     findings = [finding(name, record) for name, record in results.evaluations.items()]
     if len(findings) == 1:
         lines = findings[0].lines
@@ -728,7 +728,7 @@ def evaluation_words(results: EvaluationResults) -> list[str]:
 
 
 def evaluation_table(results: EvaluationResults) -> Table:
-    """Return the chief table: scores, or how alike old and new rankings are where nothing could be judged."""
+    """Return the main table: scores, or the agreement of old and new rankings if nothing could be judged."""
     if any(record.scored for record in results.evaluations.values()):
         return summary_rows(results)
     agreement = next(iter(agreements(results.evaluations).values()), None)
@@ -755,7 +755,7 @@ def evaluation_records(results: EvaluationResults) -> list[dict[str, Any]]:
 
 
 def evaluation_markdown(results: EvaluationResults) -> str:
-    """Return what is said of the results and their tables in Markdown."""
+    """Return findings and tables in Markdown."""
     evaluations = results.evaluations
     findings = [Finding(headline(results), ()), *(finding(name, record) for name, record in evaluations.items())]
     scored = {name: record for name, record in evaluations.items() if record.self_old}

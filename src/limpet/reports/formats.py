@@ -1,4 +1,4 @@
-"""Numbers as people read them: scores with three digits, signs where a direction is meant, a dash where none is."""
+"""Number formats: scores with three digits, signs for differences, a dash for missing values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def score(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """Write a difference with its sign; one that rounds to nothing keeps its first digit.
+    """Write a difference with its sign; one that rounds to zero keeps its first digit.
 
     >>> signed(0.01734), signed(-0.2), signed(0.00004), signed(0.0), signed(None)
     ('+0.017', '−0.200', '+0.00004', '0.000', '–')
@@ -32,7 +32,7 @@ def signed(value: float | None) -> str:
 
 
 def interval(pair: Pair, *, sign: bool = False) -> str:
-    """Write both ends of an interval, or nothing where there is none.
+    """Write both ends of an interval; empty for none.
 
     >>> interval([0.01, 0.024], sign=True), interval(None)
     ('[+0.010, +0.024]', '')
@@ -44,7 +44,7 @@ def interval(pair: Pair, *, sign: bool = False) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Write a share in per cent, with a space that does not break.
+    """Write a share in per cent, with a non-breaking space.
 
     >>> percent(0.0314).replace("\N{NO-BREAK SPACE}", " "), percent(None)
     ('3.1 %', '–')
@@ -53,7 +53,7 @@ def percent(value: float | None) -> str:
 
 
 def percent_of(share: float) -> str:
-    """Write a share in whole per cent, with a digit more where it is small.
+    """Write a share in whole per cent, with one more digit if it is small.
 
     >>> ", ".join(percent_of(share).replace("\N{NO-BREAK SPACE}", " ") for share in (0.254, 0.0, 0.004))
     '25 %, 0 %, 0.4 %'
@@ -71,7 +71,7 @@ def level(share: float) -> str:
 
 
 def probability(value: float | None) -> str:
-    """Write a probability; one that rounds to nothing keeps its first digit.
+    """Write a probability; one that rounds to zero keeps its first digit.
 
     >>> probability(0.0317), probability(0.00009999), probability(None)
     ('0.032', '0.0001', '–')

@@ -1,4 +1,4 @@
-"""Results as Markdown, for papers, READMEs and pull requests: what is said of them, and their tables."""
+"""Results as Markdown, for papers, READMEs and pull requests: findings and tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def markdown_of(title: str, findings: Sequence[Finding], tables: Mapping[str, Ta
     """Return results in Markdown, ending with a line break.
 
     Args:
-        title: Of the results.
-        findings: What is said of them; the first one of all of it, each other one of the part that it names.
-        tables: By what they show; those without rows are left out.
-        notes: What has to be said below the tables.
+        title: Title of the results.
+        findings: Findings; the first is on the whole, each other one on the part that it names.
+        tables: Tables by title; those without rows are left out.
+        notes: Notes below the tables.
     """
     first, *others = findings
     parts = [f"# {in_markdown(title)}", f"**{in_markdown(first.headline)}**", *map(in_markdown, first.lines)]
@@ -41,7 +41,7 @@ def markdown_of(title: str, findings: Sequence[Finding], tables: Mapping[str, Ta
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    r"""Return a table in Markdown, ending with a line break: numbers to the right, whatever sign a name holds.
+    r"""Return a table in Markdown, ending with a line break; numbers are right-aligned and special characters escaped.
 
     >>> print(markdown_table(["model", "mAP"], [["a|b", "0.413"]]), end="")
     | model | mAP |
@@ -57,7 +57,7 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def in_markdown(words: str) -> str:
-    r"""Write words on one line, none of whose signs Markdown takes for its own.
+    r"""Escape text for Markdown, on one line.
 
     >>> in_markdown("a_b [1, 2]")
     'a\\_b \\[1, 2]'

@@ -1,4 +1,4 @@
-"""What every page is made with: charts for desks and for phones, and the templates beside this file."""
+"""Helpers for report pages: charts for desktops and phones, and the templates beside this file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PHONE", "Drawing", "drawn_both", "page_template", "pages_can_be_written", "plain", "write_page"]
 
 FILE_NAME = "report.html"
-PHONE = 350  # pixels that a chart has on a phone
+PHONE = 350  # width of a chart on a phone, in pixels
 EXTRA = installing("report")
 
 
@@ -40,7 +40,7 @@ def pages_can_be_written() -> bool:
 
 
 class Drawing(NamedTuple):
-    """One chart as SVG, for desks and for phones."""
+    """One chart as SVG, for desktops and phones."""
 
     wide: str
     narrow: str
@@ -52,7 +52,7 @@ def drawn_both(
     wide: Mapping[str, float] | None = None,
     narrow: Mapping[str, float] | None = None,
 ) -> Drawing:
-    """Compile a chart of values for desks and for phones."""
+    """Compile a chart of values for desktops and phones."""
     from limpet.reports.plots.rendering import svg
 
     charts = (draw(*values, **{"width": width, **(sizes or {})}) for width, sizes in ((640, wide), (PHONE, narrow)))
@@ -60,10 +60,10 @@ def drawn_both(
 
 
 def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
-    """Write a page, or another text, into a folder, wholly or not at all, and return its path.
+    """Write a page, or another text, into a folder atomically, and return its path.
 
     Raises:
-        DataError: The file could not be written.
+        DataError: The file cannot be written.
     """
     return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
 
@@ -82,7 +82,7 @@ def page_template(name: str, *, package: str = "limpet") -> Any:
         )
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    from limpet.reports.words import MARKS, metric_note  # here: commands ask this module for less than a page
+    from limpet.reports.words import MARKS, metric_note  # lazy: commands use other parts of this module
 
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(one, "reports/templates") for one in dict.fromkeys((package, "limpet"))]),
@@ -105,16 +105,16 @@ def page_template(name: str, *, package: str = "limpet") -> Any:
 
 
 def headings(sections: str) -> list[tuple[str, Markup]]:
-    """Return the id and the words of every heading, for a table of contents."""
+    """Return the id and text of every heading, for a table of contents."""
     from markupsafe import Markup
 
     found = re.findall(r'<h2 id="([\w-]+)">(.*?)</h2>', sections, re.DOTALL)
-    return [(place, Markup(words)) for place, words in found]  # it was escaped as a part of the page
+    return [(place, Markup(words)) for place, words in found]  # already escaped in the page
 
 
 @cache
 def _compiled() -> BytecodeCache:
-    """Return what keeps the code of templates: in the process, and where Python keeps that of this module."""
+    """Return a bytecode cache for templates: in memory, and beside Python's bytecode of this module."""
     from jinja2 import FileSystemBytecodeCache
 
     class Kept(FileSystemBytecodeCache):
@@ -158,7 +158,7 @@ _SIZES = ("units", "queries", "gallery", "queries_counted")
 
 
 def protocol_rows(record: Evaluation) -> list[tuple[str, str]]:
-    """Return what was fixed before anything was measured, and what its rules set aside: terms and their values."""
+    """Return the protocol, fixed before measuring, and the items that its rules exclude: terms and their values."""
     gate = ("gate", f"{record.gate} on {metric_name(record.gate_metric)}")
     metrics = ("metrics", ", ".join(map(metric_name, record.protocol.metrics)))
     return rule_rows(record.protocol, [gate], [metrics])
@@ -167,8 +167,8 @@ def protocol_rows(record: Evaluation) -> list[tuple[str, str]]:
 def rule_rows(
     protocol: ProtocolRecord, first: Sequence[tuple[str, str]] = (), then: Sequence[tuple[str, str]] = ()
 ) -> list[tuple[str, str]]:
-    """Return the rows of what a protocol says of itself, and how intervals were drawn."""
-    from limpet.evaluation.protocols import PROTOCOLS  # here: commands ask this module for less than a page
+    """Return the rows that describe a protocol and the computation of intervals."""
+    from limpet.evaluation.protocols import PROTOCOLS  # lazy: commands use other parts of this module
 
     known = PROTOCOLS.get(protocol.name)
     name = ("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)

@@ -18,16 +18,16 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def data_uris(ids: Iterable[str], picture: Picture) -> dict[str, str]:
-    """Return the picture of every item that has one as a data URI.
+    """Return the pictures of items as data URIs, for items that have one.
 
     Pixels become small files, see `thumbnails`; PNG files are kept as they are.
 
     Args:
-        ids: Which items; each is asked for once.
-        picture: Returns a PNG file, pixels (C, H, W) with C of 1 or 3, or None for an item.
+        ids: Ids of the items; each is requested once.
+        picture: Function from an id to a PNG file, pixels (C, H, W) with C of 1 or 3, or None.
 
     Raises:
-        DataError: It returned something else.
+        DataError: The function returned something else.
     """
     found = {name: picture(name) for name in dict.fromkeys(ids)}
     arrays = {name: _checked(name, pixels) for name, pixels in found.items() if isinstance(pixels, np.ndarray)}

@@ -1,4 +1,4 @@
-"""What charts, tables and sentences read off results, without a chart library: shares, ranges, thresholds."""
+"""Values for charts, tables and sentences, computed without a chart library: shares, ranges, thresholds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = tuple[list[str], list[list[str]]]
 Evaluations = Mapping[str, "Evaluation"]
 
 REFERENCES = {"self_old": OLD, "self_new": REEMBEDDED}
-"""What candidates that link two models are compared with."""
+"""Baselines of candidates that link two models."""
 
 # --- agreement with today's results ----------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def agreements(evaluations: Evaluations) -> dict[str, Agreement]:
 
 
 def measures(agreement: Agreement) -> dict[str, str]:
-    """Return what is drawn, by name, in words; each is a share of 0 to 1, where 1 is no change."""
+    """Return the descriptions of the drawn measures, by name; each is a share in [0, 1], where 1 is no change."""
     return {
         "first_kept": "queries whose first hit stays",
         "overlap": f"items of today’s first {agreement.k} that stay",
@@ -47,7 +47,7 @@ def measures(agreement: Agreement) -> dict[str, str]:
 
 
 def share_of(agreement: Agreement, stage: Stage, measure: str) -> tuple[float, Range]:
-    """Return the share and its interval, turned round where a record counts changes."""
+    """Return the share and its interval, inverted if a record counts changes."""
     turned = measure == "first_kept"
     found: MeanAgreement = getattr(getattr(agreement, stage), "first_changed" if turned else measure)
     low, high = (found.mean if end is None else end for end in found.interval)
@@ -69,7 +69,7 @@ def agreement_rows(agreement: Agreement) -> Table:
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 End = Literal["worst", "best"]
-NAMED = 5  # classes at either end that stand beside the chart; the table holds all that the record names
+NAMED = 5  # classes at either end beside the chart; the table has all of the record
 
 
 def class_changes(evaluations: Evaluations) -> dict[str, ClassChangeSummary]:
@@ -78,7 +78,7 @@ def class_changes(evaluations: Evaluations) -> dict[str, ClassChangeSummary]:
 
 
 def class_range(changes: Mapping[str, ClassChangeSummary]) -> Range:
-    """Return the lowest and the highest change of all, zero well among them, so that panels share one scale."""
+    """Return the range of all changes, with zero well inside, so that panels share one scale."""
     found = [value for change in changes.values() for value in (change.curve[0], change.curve[-1])]
     room = 0.15 * (max(0.0, *found) - min(0.0, *found)) or 0.01
     return min(-room, *found), max(room, *found)
@@ -106,24 +106,24 @@ CHANGES = {
     "other": "another first hit",
     "same": "the same first hit",
 }
-"""What can become of the first hit of a query."""
+"""Possible changes of the first hit of a query."""
 
 
 def changes_of(found: FirstHitChanges, judged: float) -> dict[str, float]:
-    """Return which share of all queries each change befell, in the order of `CHANGES`, those that did.
+    """Return the share of queries with each change, in the order of `CHANGES`, without changes that did not occur.
 
     >>> from limpet.galleries.rehearsal.results import FirstHitChanges
     >>> changes_of(FirstHitChanges(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)
     {'fixed': 0.2, 'broken': 0.1, 'other': 0.2, 'same': 0.5}
     """
     fixed, broken = (found.fixed or 0.0) * judged, (found.broken or 0.0) * judged
-    changed = max(found.changed, fixed + broken)  # of tied first items, one may be as likely right as another was
+    changed = max(found.changed, fixed + broken)  # with tied first items, expected counts may exceed the changes
     shares = {"fixed": fixed, "broken": broken, "other": changed - fixed - broken, "same": 1 - changed}
     return {name: round(share, 6) for name, share in shares.items() if share > 1e-9}
 
 
 def stage(share: float) -> str:
-    """Name the moment at which this share of the gallery is re-embedded.
+    """Name the stage at which this share of the gallery is re-embedded.
 
     >>> stage(0.0), stage(0.5), stage(1.0)
     ('after the swap', 'half way', 'at the end')
@@ -154,7 +154,7 @@ def curve_range(evaluations: Mapping[str, Evaluation]) -> Range | None:
 
 
 def curve_references(record: Evaluation, curves: UpgradeCurves) -> dict[str, float | None]:
-    """Return the scores that a curve leads from and to, by name."""
+    """Return the start and end scores of a curve, by name."""
     return {
         "old": record.score("self_old", curves.metric),
         "all re-embedded": record.score("self_new", curves.metric),
@@ -192,7 +192,7 @@ GROUPS = {"seen": "classes the old model has seen", "unseen": "classes it has no
 
 
 def uncertainties(evaluations: Mapping[str, Evaluation]) -> dict[str, Histogram]:
-    """Return the histogram of every model that knows its uncertainty: "old" first, new models by name."""
+    """Return the histogram of every model with an uncertainty: "old" first, new models by name."""
     found: dict[str, Histogram] = {}
     for record in evaluations.values():
         if record.uncertainty and record.uncertainty.old:
@@ -210,7 +210,7 @@ def uncertainty_range(histograms: Mapping[str, Histogram]) -> Range:
 
 
 def shares(found: Histogram) -> dict[str, list[float]]:
-    """Return what part of every group's items is in each bin, in per cent, groups in the order of `GROUPS`."""
+    """Return the share of every group's items in each bin, in per cent, with groups in the order of `GROUPS`."""
     groups = found.groups
     return {
         group: [100 * count / groups[group].items for count in groups[group].counts]
@@ -228,10 +228,10 @@ def histogram_rows(found: Histogram) -> Table:
 
 
 DISK_SERIES = (0, 1, 2, 3, 4, 6)
-"""Places in the colours of series that differ in light and in dark."""
+"""Indices of series colours that are distinct in light and dark mode."""
 
 
 def class_words(group: DiskClass) -> str:
-    """Say of a class what the legend does: whether the old model has seen it, and how uncertain both models are."""
+    """Return the legend of a class: whether the old model has seen it, and the uncertainty of both models."""
     known = {True: " (seen)", False: " (not seen)", None: ""}[group.seen]
     return f"{group.name}{known}: {score(group.old_uncertainty)} → {score(group.new_uncertainty)}"

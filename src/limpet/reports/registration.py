@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def chart_of(results: Results) -> alt.LayerChart:
-    """Return the chief chart of results; Altair is imported when the first one is asked for.
+    """Return the main chart of results; Altair is imported on first use.
 
     Raises:
         ConfigError: Altair is missing, or the results hold nothing to draw.
@@ -47,7 +47,7 @@ def _report(
     records: Callable[[Any], Sequence[Mapping[str, Any]]],
     plot: Callable[[Any], alt.LayerChart] | None = chart_of,
 ) -> Report:
-    """Return a report whose words and table have plain signs, and no column of which nothing is known."""
+    """Return a report whose words and table use plain characters, without empty columns."""
 
     def written(results: Any) -> Table:
         columns, rows = table(results)

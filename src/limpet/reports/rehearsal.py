@@ -1,4 +1,4 @@
-"""A rehearsed upgrade: what is said of it, its tables and its page."""
+"""Report of a rehearsed upgrade: findings, tables and page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = {
     "traffic": "the most retrieved first",
     "id": "by id",
 }
-"""What is re-embedded first, by name of the order."""
+"""Description of the backfill orders, by name."""
 
 STEPS = {
     "embed": "embed the items with the new model",
@@ -36,7 +36,7 @@ STEPS = {
     "rollback": "rollback: the old model is active again",
     "finish": "finish: read every new vector, and remove the old ones",
 }
-"""What the steps of an upgrade are."""
+"""Description of the steps of an upgrade."""
 
 LINKS = {
     "report": "a compatibility report lets new queries search old vectors as they are",
@@ -48,7 +48,7 @@ LINKS = {
 
 
 ORDER_MATTERS = 0.005
-"""Mean difference between orders that is worth a word."""
+"""Minimum mean difference between orders that is reported."""
 
 TONES = {
     "ready": "compatible",
@@ -64,7 +64,7 @@ TONES = {
 
 
 def rehearsal_headline(results: Rehearsal) -> str:
-    """Say in one line what a rehearsal means, and how first hits fare."""
+    """Summarise a rehearsal and the change of first hits in one line."""
     said, beside = _HEADLINES[results.verdict](results), first_hits(results.net_first_hits)
     return f"{said} {beside[:1].upper()}{beside[1:]} at the end." if beside else said
 
@@ -75,7 +75,7 @@ def _ends(results: Rehearsal) -> tuple[float, float, float]:
 
 
 def _on_sample(results: Rehearsal) -> str:
-    """Say on what scores were measured, where that is a part: among all items they are others."""
+    """Name the sample that scores were measured on, if any, because scores differ among all items."""
     if results.sampled == results.items:
         return ""
     return f" (among {results.sampled:,} of the {results.items:,} items)"
@@ -174,7 +174,7 @@ _HEADLINES: dict[str, Callable[[Rehearsal], str]] = {
 
 
 def findings(results: Rehearsal) -> list[str]:
-    """Say what was done and what it showed, in sentences, the most important one first."""
+    """Return the findings in sentences, the most important one first."""
     searches, linked = results.searches, LINKS[results.linked]
     went = ", ".join(results.steps)
     sentences = [f"Every step was made on a copy: {went}. {linked[0].upper()}{linked[1:]}."]
@@ -209,7 +209,7 @@ def _margin(differences: Mapping[str, Sequence[Gain]]) -> str:
 
 
 def next_step(results: Rehearsal) -> str:
-    """Say what to do next; the commands, where they are known, run as they are."""
+    """Return the next step; known commands can be run unchanged."""
     verdict = results.verdict
     if verdict == "failed":
         look = "limpet upgrade verify" if results.attached else "limpet doctor"
@@ -240,12 +240,12 @@ def next_step(results: Rehearsal) -> str:
 
 
 def wanted_order(results: Rehearsal) -> str | None:
-    """Return the order that pays most; None where the order hardly matters, or new vectors are searched all at once."""
+    """Return the most useful order; None if the order hardly matters, or new vectors become searchable all at once."""
     return best_order(results) if results.swaps_first and order_gain(results) >= ORDER_MATTERS else None
 
 
 def best_order(results: Rehearsal) -> str:
-    """Return the order whose curve is highest on average, the first one where none is."""
+    """Return the order with the highest mean of its curve, or the first one."""
     metric = results.metric
     areas = {name: curve.area[metric] for name, curve in results.curves.items()}
     return max(areas, key=areas.__getitem__)
@@ -258,7 +258,7 @@ def order_gain(results: Rehearsal) -> float:
 
 
 def two_stage_rows(results: Rehearsal) -> Table | None:
-    """Return columns and rows of two-stage search between today and the end; None where it was not rehearsed."""
+    """Return columns and rows of two-stage search between today and the end; None if it was not rehearsed."""
     found = results.two_stage
     if found is None:
         return None
@@ -283,7 +283,7 @@ _SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of time
 
 
 def write_rehearsal_report(results: Rehearsal, folder: str | Path) -> Path:
-    """Write rehearsal.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    """Write rehearsal.html into a folder atomically, and return its path; see `write_page`."""
     return write_page(render_rehearsal_report(results), folder, PAGE)
 
 
@@ -329,7 +329,7 @@ def _finding(results: Rehearsal) -> Finding:
 
 
 def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
-    """Return the main metric today, after the swap and at the end: number, name, and whether it is in question."""
+    """Return the main metric today, after the swap and at the end: number, name, and whether it is the one in focus."""
     metric = results.metric
     values = results.curve.values[metric]
     swapped = [(score(values[0]), "after the swap", True)] if results.swaps_first else []
@@ -355,7 +355,7 @@ def order_rows(results: Rehearsal) -> Table:
 
 
 def timing_rows(results: Rehearsal) -> Table:
-    """Return columns and rows of the steps: on the copy, and as they would be with all items."""
+    """Return columns and rows of the steps: on the copy, and extrapolated to all items."""
     rows = [
         [
             STEPS.get(one.step, one.step),
@@ -376,7 +376,7 @@ def latency_rows(results: Rehearsal) -> Table:
 
 
 def rollback_rows(results: Rehearsal) -> Table:
-    """Return columns and rows of what old queries find before the swap and after the rollback."""
+    """Return columns and rows of the results of old queries before the swap and after the rollback."""
     metrics = [name for name in results.before if not name.startswith("overlap")] or ["overlap@10 with old"]
     rows = [
         [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
@@ -385,13 +385,13 @@ def rollback_rows(results: Rehearsal) -> Table:
 
 
 def rehearsal_words(results: Rehearsal) -> list[str]:
-    """Return what is said of a rehearsal, a line each."""
+    """Return the findings on a rehearsal, one per line."""
     found = _finding(results)
     return [found.headline, *found.lines]
 
 
 def rehearsal_records(results: Rehearsal) -> list[dict[str, Any]]:
-    """Return what new queries find in every order, at every share of the items that had a new vector."""
+    """Return the scores of new queries in every order, at every share of re-embedded items."""
     return [
         {"order": name, "share": share, **{metric: values[place] for metric, values in curve.values.items()}}
         for name, curve in results.curves.items()
@@ -400,7 +400,7 @@ def rehearsal_records(results: Rehearsal) -> list[dict[str, Any]]:
 
 
 def rehearsal_markdown(results: Rehearsal) -> str:
-    """Return what is said of a rehearsal and its tables in Markdown."""
+    """Return findings and tables in Markdown."""
     tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
     tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
     if (two_stage := two_stage_rows(results)) is not None:

@@ -11,13 +11,13 @@ _ROWS = 10  # about how many are read off a table
 
 
 def round_thresholds(found: Thresholds) -> list[NewThreshold]:
-    """Return what round old thresholds become, as far as the table reaches."""
+    """Return the new thresholds for round old thresholds, within the range of the table."""
     low, high = found.rows[0].old, found.rows[-1].old
     return [found.at(at) for at in inner_ticks(low, high, _ROWS) if low <= at <= high]
 
 
 def threshold_words(thresholds: Thresholds) -> str:
-    """Say what new thresholds keep, and by what that is known."""
+    """Describe what new thresholds preserve, and the data behind them."""
     kept = "as many items pass for a query on average" if thresholds.kept == "number" else (
         "the items that pass are as often right. Intervals of “right after” are for as many other queries"
     )  # fmt: skip
@@ -25,7 +25,7 @@ def threshold_words(thresholds: Thresholds) -> str:
 
 
 def threshold_rows(thresholds: Thresholds) -> Table:
-    """Return columns and rows of round old thresholds and the new ones that stand for them."""
+    """Return columns and rows of round old thresholds and the new ones that replace them."""
     rows = [
         [f"{row.old:g}".replace("-", "−"), f"{score(row.new)} {interval(row.interval)}",
          f"{row.passing_before:.3g} → {row.passing_after:.3g}",

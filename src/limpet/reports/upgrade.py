@@ -15,7 +15,7 @@ def status_words(found: UpgradeStatus) -> list[str]:
 
 
 def status_table(found: UpgradeStatus) -> Table:
-    """Return columns and rows: which model serves, which one is written with, and how many items lack its vector."""
+    """Return columns and rows: the serving model, the writing model, and the number of items that lack its vector."""
     rows = [
         [one["side"], one["model"], *("yes" if one[name] else "no" for name in ("serving", "writes")),
          f"{one['lacking']:,}"]
@@ -25,7 +25,7 @@ def status_table(found: UpgradeStatus) -> Table:
 
 
 def status_records(found: UpgradeStatus) -> list[dict[str, Any]]:
-    """Return the same unrounded, a row per model."""
+    """Return the status unrounded, one row per model."""
     return [
         {
             "side": side,

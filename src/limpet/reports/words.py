@@ -1,4 +1,4 @@
-"""What all results share in words: verdicts, findings, terms and what metrics mean."""
+"""Wording shared by all results: verdicts, findings, terms and explanations of metrics."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "first_hit_cell"]
 
 Judged = Evaluation | SetScores
-"""What has a verdict."""
+"""Results that have a verdict."""
 
 
 MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±",
          "not held out": "!"}  # fmt: skip
-"""Signs of the verdicts."""
+"""Symbols of the verdicts."""
 
 
 SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2, "not held out": 4}
-"""Numbers of the marks that stand for verdicts in charts, see `plots.style.SHAPES`."""
+"""Numbers of the marks for verdicts in charts; see `plots.style.SHAPES`."""
 
 
 OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
-"""What candidates that link two models are compared with."""
+"""Baselines of candidates that link two models."""
 
 
 SYSTEMS: dict[System, str] = {
@@ -43,7 +43,7 @@ SYSTEMS: dict[System, str] = {
     "self_new": "new queries, new gallery: re-embedded",
     "self_independent": "independent model on its own gallery",
 }
-"""What is compared on every test set."""
+"""Systems that are compared on every test set."""
 
 
 FIRST_HIT = ("recall@1", "cmc@1", "rank@1")
@@ -69,14 +69,14 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What results say, or what they say of one model, one test set, one subject.
+    """Findings of results, or of one model, one test set or one subject.
 
     Args:
-        headline: The most important in a line.
-        sentences: What was measured, and after it what else there is to know.
-        verdict: A key of `MARKS`, where there is one.
-        name: Of what it is about, where that is a part of the results.
-        steps: Numbers to compare with each other, with a name each: of the system as it is, of what is new, and so on.
+        headline: Most important finding, in one line.
+        sentences: Measurements, followed by further findings.
+        verdict: A key of `MARKS`; None without a verdict.
+        name: Name of the subject, if it is a part of the results.
+        steps: Named numbers to compare: of the current system, the new one, and so on.
     """
 
     headline: str
@@ -88,7 +88,7 @@ class Finding:
 
     @property
     def lines(self) -> list[str]:
-        """What stands below the headline: what was measured, what to do, and what else to know."""
+        """Lines below the headline: measurements, next steps, and further findings."""
         return [*self.sentences[:1], *(f"Next: {step}" for step in self.next_steps), *self.sentences[1:]]
 
 
@@ -103,7 +103,7 @@ def with_interval(mean: Effect) -> str:
 
 
 def spoken_verdict(record: Judged) -> str:
-    """Write a verdict for people: that of several metrics names them.
+    """Format a verdict for reading; a verdict on several metrics names them.
 
     >>> from types import SimpleNamespace
     >>> spoken_verdict(SimpleNamespace(verdict="mixed", gate_metric="map", worse=("recall@1", "recall@5")))
@@ -115,7 +115,7 @@ def spoken_verdict(record: Judged) -> str:
 
 
 def first_hits(found: FirstHits | None) -> str:
-    """Say what becomes of first hits, to stand beside a verdict; nothing where no single answer is right or wrong.
+    """Describe the change of first hits, to follow a verdict; empty if no single answer is right or wrong.
 
     >>> found = FirstHits(metric="recall@1", before=0.712, after=0.698, healed=0.154, broken=0.168, net=-0.014,
     ...                   interval=(-0.02, -0.01))
@@ -130,7 +130,7 @@ def first_hits(found: FirstHits | None) -> str:
 
 
 def net_first_hits(found: FirstHits) -> str:
-    """Say how many more first hits a swap heals than breaks."""
+    """Format how many more first hits a swap fixes than breaks."""
     what, net = "first hits" if found.metric in FIRST_HIT else "answers", found.net or 0.0
     sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
     return f"{what} net {sign}{percent(abs(net))}"
@@ -190,12 +190,12 @@ _SEARCHES = {
     "self_new": "new queries and gallery",
     "self_independent": "independent queries and gallery",
 }
-_TOLD = 0.01  # smallest share of queries or vectors for which ties are reported
+_TOLD = 0.01  # minimum share of queries or vectors for which ties are reported
 _NAMED = 6  # searches or models that are named one by one
 
 
 def tie_notes(ties: Ties | None, protocol: ProtocolRecord, metrics: Iterable[str]) -> list[str]:
-    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery."""
+    """Warn about ties, equal vectors, and depths that include the whole gallery."""
     notes = []
     if ties is not None:
         if ties.constant:

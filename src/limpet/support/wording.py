@@ -1,4 +1,4 @@
-"""Numbers and names of metrics in sentences of several parts of this package; pages have `limpet.reports.formats`."""
+"""Wording of numbers and metric names in messages; for report pages see `limpet.reports.formats`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ INDEPENDENT = (
     "for images by `limpet train --method independent`, for texts by `limpet fine-tune --method independent`; for a "
     "head over a frozen model, that model itself"
 )
-"""How an independent model is made, for messages."""
+"""How to train an independent model, for messages."""
 
 
 def whole_percent(share: float) -> str:
-    """Write a share in whole per cent, with a space that does not break.
+    """Write a share in whole per cent, with a non-breaking space.
 
     >>> whole_percent(0.624).replace("\N{NO-BREAK SPACE}", " ")
     '62 %'
@@ -37,7 +37,7 @@ _METRICS = {
     "self_independent": "self (independent)",
     "self_new": "self (new)",
 }
-"""Names of metrics, and of measures made of them, as the literature writes them; others stay as they are."""
+"""Names of metrics and derived measures as in the literature; other names stay unchanged."""
 
 
 def metric_name(metric: str) -> str:
@@ -76,7 +76,7 @@ def duration(seconds: float | None) -> str:
 
 
 def model_name(fingerprint: str) -> str:
-    """Return what to call a model to people: what it was declared as, or the beginning of its fingerprint.
+    """Return the display name of a model: its declared name, or the beginning of its fingerprint.
 
     >>> model_name("declared:v1"), model_name("release:" + 64 * "0")
     ('v1', 'release:00000000')
