@@ -18,17 +18,17 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class _Open(Part):
-    """A part that may say more; every number is finite."""
+    """A part that allows further fields; every number is finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 class Facts(_Open):
-    """How large a data set is, as the models of a cell saw it.
+    """Size of a data set as seen by the models of a cell.
 
     Args:
-        images: Items that the new model was trained on.
-        old_images: The same of the old model; None where it was not trained here.
+        images: Number of items that the new model was trained on.
+        old_images: Number of items that the old model was trained on; None if it was not trained here.
     """
 
     images: PositiveInt
@@ -46,19 +46,19 @@ FactsByPlace = dict[str, dict[str, Facts]]  # by data set and scenario
 
 
 LEARNER = "learner"
-"""The only system of sessions: queries of the last model on the gallery of all."""
+"""The only system of sessions: queries of the last model on the gallery of all sessions."""
 
 
 class Published(Exact):
     """One row of a table in a paper.
 
     Args:
-        data: What was searched; several test sets as "a, b and c" where a number is a mean over them.
-        label: Of the row of the suite.
+        data: Name of the searched data; "a, b and c" if a number is a mean over several test sets.
+        label: Label of the row in the suite.
         metric: The metric of the scores.
-        scores: By system or, of sessions, by metric; "average" is the mean of cross and self (new). Fractions.
-        deviations: Standard deviations over runs, likewise.
-        variant: Of P_up and P_comp as the paper prints them.
+        scores: Fractions by system or, for sessions, by metric; "average" is the mean of cross and self (new).
+        deviations: Standard deviations over runs, by the same keys.
+        variant: Variant of P_up and P_comp in the paper.
         printed: P metrics as printed: in per cent in the sigmoid variant.
     """
 
@@ -79,7 +79,7 @@ class Published(Exact):
         return {name: round(value / factor, 9) for name, value in self.printed.items()}
 
     def number(self, measure: str, metric: str, variant: Variant) -> PublishedNumber | None:
-        """Return one number as a fraction; None where the row does not print it in this metric and variant.
+        """Return one number as a fraction; None if the row does not print it in this metric and variant.
 
         >>> row = Published(data="a and b", scenario="open-class", label="bct", metric="map", variant="sigmoid",
         ...                 printed={"p_up": 47.5})
@@ -98,13 +98,13 @@ class Published(Exact):
 
 
 class SuiteRecord(_Open):
-    """What was run.
+    """Record of a suite.
 
     Args:
-        metric: What ranks, several of them joined by commas.
-        kind: "images", where models were trained, "features", where heads were, over frozen models, or "sessions".
-        published: What papers print of its rows.
-        facts: How large the data sets are.
+        metric: Ranking metric; several are joined by commas.
+        kind: "images" for trained models, "features" for heads over frozen models, or "sessions".
+        published: Published numbers of its rows.
+        facts: Sizes of the data sets.
     """
 
     name: str
@@ -117,7 +117,7 @@ class SuiteRecord(_Open):
 
 
 class Varied(Exact):
-    """What sets a row apart from the row that it is a variant of.
+    """The difference between a row and the row that it is a variant of.
 
     Args:
         row: The label of that row.
@@ -129,7 +129,7 @@ class Varied(Exact):
 
 
 class _OneRun(_Open):
-    """What was run once, or over several test sets at once, and its P metrics; None where they are not defined."""
+    """A run on one test set, or over several, with its P metrics; None if they are undefined."""
 
     data: str
     trained_on: Name | None = None
@@ -193,40 +193,40 @@ class Run(_OneRun):
 
     @property
     def numbers(self) -> dict[str, float | None]:
-        """All that ranks labels: the scores and the P metrics, by name."""
+        """All ranking values: the scores and the P metrics, by name."""
         return {**self.p_metrics, **(self.scores or {})}
 
     def number(self, measure: str) -> float:
-        """Return one of the numbers; NaN where there is none, or the run failed."""
+        """Return one of the numbers; NaN if it is missing or the run failed."""
         found = None if self.failure else self.numbers.get(measure)
         return math.nan if found is None else found
 
     @property
     def speeds(self) -> dict[str, float | None]:
-        """How fast it was trained, by name."""
+        """Measures of training speed, by name."""
         return {"images_per_second": self.images_per_second, "waiting": self.waiting}
 
 
 class CombinedRun(_OneRun):
-    """What one model comes to over several test sets, P metrics averaged over these.
+    """Results of one model over several test sets, with averaged P metrics.
 
     Args:
-        tests: Names of the test sets; ``data`` are the same in words, and all else is as in `Run`.
+        tests: Names of the test sets; ``data`` lists them in words. Other fields are those of `Run`.
     """
 
     tests: Annotated[list[str], Field(min_length=1)]
 
 
 class BenchRuns(_Open):
-    """What a bench ran, before anything is ranked.
+    """The runs of a bench, before ranking.
 
     Args:
-        rows: The runs, failed ones too.
+        rows: The runs, including failed ones.
         combined: Runs over several test sets at once.
         tuning: The trials that chose options, with names of the bench's choice.
-        figures: What the suite asks for beside the leaderboard, by name.
-        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
-        facts: How large the data sets are, where the suite does not say.
+        figures: Figures and tables beside the leaderboard, by name.
+        figure_notes: Reasons why a figure, or a part of it, is not drawn, by name.
+        facts: Sizes of the data sets, if the suite does not record them.
     """
 
     suite: SuiteRecord
@@ -240,7 +240,7 @@ class BenchRuns(_Open):
 
 
 class Mean(Exact):
-    """A mean with the standard deviation over seeds, divided by n - 1; None where there is none, as of one seed."""
+    """A mean with the standard deviation over seeds (n - 1); None if undefined, as for one seed."""
 
     mean: float
     deviation: NonNegative | None
@@ -259,13 +259,13 @@ class CellMean(Mean):
 
 
 class InCell(Exact):
-    """What a label came to in a cell.
+    """Results of a label in a cell.
 
     Args:
-        rank: 1 is best; None where the cell, or the label, is not ranked.
-        complete: Whether it has the number that ranks for every seed.
-        missing: So many were not made.
-        means: By measure, over the seeds that have it.
+        rank: Rank from 1, the best; None if the cell or the label is not ranked.
+        complete: Whether the label has the ranking number for every seed.
+        missing: Number of runs that were not made.
+        means: Means by measure, over the seeds that have it.
     """
 
     rank: Rank | None
@@ -279,10 +279,10 @@ class LeaderboardCell(Exact):
     """One data set in one scenario.
 
     Args:
-        seeds: Those that any label was run with.
+        seeds: Seeds that any label was run with.
         ranked: Whether any label is complete.
-        references: Scores of the models that are given, where all labels face the same.
-        labels: What each label came to.
+        references: Scores of the given models, if they are the same for all labels.
+        labels: Results of every label.
     """
 
     data: str
@@ -333,7 +333,7 @@ class Entry(Exact):
 
 
 class Front(Exact):
-    """Which labels no other beats in both P_comp and P_up, over how many cells, and which take no part."""
+    """Labels that no other beats in both P_comp and P_up, the number of cells, and excluded labels."""
 
     labels: list[str]
     cells: PositiveInt
@@ -341,7 +341,7 @@ class Front(Exact):
 
 
 class FriedmanTest(Exact):
-    """Whether labels differ at all; see `limpet_bench.statistics.Friedman`. F is None where it is infinite."""
+    """Test whether labels differ at all; see `limpet_bench.statistics.Friedman`. F is None if it is infinite."""
 
     chi_square: NonNegative
     f: float | None
@@ -353,7 +353,7 @@ class FriedmanTest(Exact):
 
 
 class NemenyiTest(Exact):
-    """Which labels are not told apart at a level: average ranks less than the critical difference apart."""
+    """Labels that do not differ significantly: average ranks less than the critical difference apart."""
 
     level: Annotated[float, Field(gt=0, lt=1)]
     critical_difference: Annotated[float, Field(gt=0)]
@@ -361,15 +361,15 @@ class NemenyiTest(Exact):
 
 
 class Standings(Exact):
-    """Means, ranks and what they tell apart.
+    """Means, ranks and significant differences.
 
     Args:
-        lower_is_better: Scores of which less is better.
-        cells: Every data set in every scenario.
-        references: Means over cells of the models that are given, each where all cells have it.
-        front: None where no label has both P_comp and P_up.
-        friedman: None where ranks cannot be tested.
-        untested: What there are too few of for a test; None where there is one.
+        lower_is_better: Scores for which lower is better.
+        cells: Cells, one for every data set in every scenario.
+        references: Means over cells of the given models, for those that all cells have.
+        front: Pareto front; None if no label has both P_comp and P_up.
+        friedman: Friedman test; None if ranks cannot be tested.
+        untested: What a test has too few of; None if there is a test.
     """
 
     ranked_by: str
@@ -390,25 +390,25 @@ class Standings(Exact):
 
     @property
     def in_order(self) -> list[Entry]:
-        """All labels as tables show them: those that are ranked, best first, then those beside them."""
+        """All labels in the order of tables: ranked ones, best first, then the others."""
         return [*self.ranked, *(entry for entry in self.labels if entry.reference is not None)]
 
     @property
     def columns(self) -> list[str]:
-        """The measures that labels are compared by: what ranks them first, the models that are given left out."""
+        """The measures that labels are compared by: the ranking one first, without given models."""
         others = [name for name in self.measures if name not in ("self_old", "self_independent", self.ranked_by)]
         return [name for name in (self.ranked_by, *others) if name in self.measures]
 
 
 class Leaderboard(Results):
-    """What a bench comes to.
+    """The results of a bench.
 
     Args:
         tuning: The trials that chose options, with names of the bench's choice.
-        rows: The runs, failed ones too.
+        rows: The runs, including failed ones.
         combined: Runs over several test sets at once.
-        figures: What the suite asks for beside the leaderboard, by name.
-        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
+        figures: Figures and tables beside the leaderboard, by name.
+        figure_notes: Reasons why a figure, or a part of it, is not drawn, by name.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -448,7 +448,7 @@ class Leaderboard(Results):
         ]
 
     def metrics(self, cell: LeaderboardCell | None = None) -> list[str]:
-        """Return what runs were measured in, or those of a cell: data sets may have metrics of their own."""
+        """Return the metrics of all runs, or of those in a cell: data sets may have metrics of their own."""
         return list(dict.fromkeys(run.metric for run in (self.rows if cell is None else self.runs_of(cell))))
 
     def disagreements(self) -> Iterator[Disagreement]:

@@ -32,18 +32,19 @@ from limpet_bench.tasks import Planner, Row, Task, code_version, in_order
 Place = tuple[str, str, str]  # data set, scenario, label
 
 LEAST_P_UP = -0.05
-"""What costs the new model more of its own quality is taken only where all trials do."""
-_ROUNDING = 1e-9  # means nearer than this are equal: their sums were added in another order
+"""Minimum P_up of a chosen trial, unless all trials are below it."""
+_ROUNDING = 1e-9  # means within this are equal, because the order of summation varies
 
 
 class Trial(NamedTuple):
-    """One way to set a row, and how it did on validation data, averaged over seeds.
+    """Settings of a row and their results on validation data, averaged over seeds.
 
     Args:
-        p_comp: Raw P_comp; None where it is not defined.
-        failure: Why it came to nothing.
-        chosen: Whether the row is set so.
-        recall: Of learners in sessions, who have no P: recall@1 of the validation queries, averaged over sessions.
+        p_comp: Raw P_comp; None if undefined.
+        failure: Why the trial failed.
+        chosen: Whether the row uses these settings.
+        recall: Recall@1 of the validation queries, averaged over sessions, for learners in sessions, which have no P
+            metrics.
     """
 
     place: Place
@@ -55,14 +56,14 @@ class Trial(NamedTuple):
     recall: float | None = None
 
     def to_record(self) -> dict[str, JsonValue]:
-        """Return plain values; ``recall`` only where it judged the trial, as ``validation_ar@1``."""
+        """Return plain values; ``recall`` is included, as ``validation_ar@1``, only if it judged the trial."""
         values = {**self._asdict(), "place": list(self.place), "changes": dict(self.changes)}
         recall = values.pop("recall")
         return values if recall is None else {**values, "validation_ar@1": recall}
 
 
 def trials_of(run: Run) -> list[Changes]:
-    """Return the settings that a run tries: the whole grid, or as many points of it as its budget allows.
+    """Return the settings that a run tries: the whole grid, or as many of its points as the budget allows.
 
     >>> from limpet_bench.suite import Search
     >>> search = Search(budget=5, options={"weight": (1, 2)}, recipe={"learning_rate": (0.1,)})
@@ -87,7 +88,7 @@ def trials_of(run: Run) -> list[Changes]:
 
 
 def planned_trials(suite: Suite, root: Path | None) -> list[Row]:
-    """Return the rows of all trials; none where a row has a single way to be set."""
+    """Return the rows of all trials; none for a row with a single choice of settings."""
     planner = Planner(suite, root, VALIDATION)
     return [
         row
@@ -100,12 +101,12 @@ def planned_trials(suite: Suite, root: Path | None) -> list[Row]:
 
 
 def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
-    """Return how every trial did, the best of each place marked.
+    """Return the results of every trial, with the best of each place marked.
 
-    The best has the highest mean P_comp among those whose mean P_up is at least -0.05; where none has, the highest
-    P_up. Of learners in sessions the best has the highest recall@1 of the validation queries, averaged over sessions.
-    The first of equals is taken, and the first of all where P_comp is not defined, the independent model being no
-    better than the old one; a trial that failed is never chosen.
+    The best has the highest mean P_comp among those with a mean P_up of at least -0.05, or else the highest P_up. For
+    learners in sessions, the best has the highest recall@1 of the validation queries, averaged over sessions. Ties go
+    to the first. If P_comp is undefined, because the independent model is no better than the old one, the first trial
+    is chosen. A failed trial is never chosen.
     """
     found: dict[tuple[Place, str], list[Row]] = {}
     for row in rows:
@@ -120,7 +121,7 @@ def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
 
 
 def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Changes]:
-    """Return the settings of every place: those of its best trial, or the only ones there are."""
+    """Return the settings of every place: those of its best trial, or the only ones."""
     single = {run.place: ways[0] for run in suite.runs if len(ways := trials_of(run)) == 1}
     return single | {trial.place: trial.changes for trial in trials if trial.chosen}
 
@@ -151,8 +152,8 @@ def facts_of(rows: Sequence[Row], cache: TaskCache) -> FactsByPlace:
     """Return images and classes by data set and scenario, from the records of the first finished run of each.
 
     Returns:
-        By data set and scenario, those of the old model where one was trained too. Nothing where no run is finished,
-        or where its models do not say.
+        Facts by data set and scenario, including those of a trained old model. Empty if no run is finished, or if its
+        models do not record them.
     """
     found: FactsByPlace = {}
     for row in rows:
@@ -167,7 +168,7 @@ def facts_of(rows: Sequence[Row], cache: TaskCache) -> FactsByPlace:
 
 
 def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
-    """Return what a model was trained on; nothing where it is not known."""
+    """Return the sizes of a model's training data; empty if unknown."""
     record = None if model is None else cache.record(model)
     if record is None:
         return {}
@@ -177,7 +178,7 @@ def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
 
 
 def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> leaderboard.Run:
-    """Return the result of a row: scores, P metrics, verdict and seconds; or why it has none.
+    """Return the result of a row: scores, P metrics, verdict and seconds; or the reason for its failure.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
     "seconds" cover the training, embedding and scoring of the row's own model, not the models that rows share.
@@ -223,7 +224,7 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
 
 
 def own_tasks(row: Row) -> list[Task]:
-    """Return the tasks that are made for a row, each address once: its model, what that embeds, and its score."""
+    """Return the tasks of a row alone, each address once: its model, its embeddings, and its score."""
     roles = READINGS[row.score.kind].own
     tasks = (row.score, *(task for role, task in row.score.needs.items() if role in roles))
     return list({task.address: task for task in tasks}.values())
@@ -257,13 +258,13 @@ def _p_metrics(scores: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _with_p(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return the systems and P metrics of one metric; no P metrics where a system has no score."""
+    """Return the systems and P metrics of one metric; no P metrics if a system has no score."""
     known = {name: value for name, value in scores.items() if value is not None}
     return {**scores, **(_p_metrics(known) if len(known) == len(scores) else {})}
 
 
 def _of_sessions(values: Settings, metric: str) -> dict[str, Any]:
-    """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
+    """Return all measures of sessions; without an old model, P metrics are undefined."""
     recall = [session["recall"] for session in values["sessions"]]
     return {
         "scores": values["scores"],
@@ -273,15 +274,16 @@ def _of_sessions(values: Settings, metric: str) -> dict[str, Any]:
 
 
 class Reading(NamedTuple):
-    """How a row is read from its task.
+    """Functions that read a row from its task.
 
     Args:
-        trained: Returns the task whose experiment the row is about.
-        own: Roles of the tasks, beside the one that scores, that are made for the row alone.
-        values: Returns scores, P metrics and verdict from the values of the record and the metric that ranks.
-        validation_recall: Returns recall@1 of validation queries averaged over sessions; None of other tracks, whose
-            trials search validation images instead.
-        measured: Returns what is known of one further metric from its scores.
+        trained: Function that returns the task with the experiment of the row.
+        own: Roles of the row's own tasks in addition to the one that scores.
+        values: Function that returns scores, P metrics and verdict from the values of the record and the metric that
+            ranks.
+        validation_recall: Function that returns recall@1 of validation queries averaged over sessions; None for other
+            tracks, whose trials search validation images instead.
+        measured: Function that returns the values of one further metric from its scores.
     """
 
     trained: Callable[[Task], Task]
@@ -300,17 +302,17 @@ READINGS = {
         lambda values: mean_of(session["validation_recall"] for session in values["sessions"]),
     ),
 }
-"""By the kind of the task that a row ends with."""
+"""Readings by the kind of the last task of a row."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how suites are run.
+    """Environment in which suites run.
 
     Args:
         root: Folder that holds the folders of the named data sets.
-        watch: Told when tasks are begun, and after every task.
-        api: How models behind an API are asked; as usual, without a cache, when None.
+        watch: Callback when tasks start, and after every task.
+        api: Request settings for models behind an API; the defaults, without a cache, when None.
     """
 
     cache: TaskCache
@@ -321,7 +323,7 @@ class Bench:
     api: ApiSettings | None = None
 
     def run(self, suite: Suite) -> BenchRuns:
-        """Run what is not finished of a suite, and return what all of it came to."""
+        """Run the unfinished tasks of a suite, and return all its results."""
         attempts = planned_trials(suite, self.root)
         self._run([row.score for row in attempts])
         trials = trial_outcomes(attempts, self.cache)
@@ -337,7 +339,7 @@ class Bench:
 
 
 def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return all that is run for the rows of a leaderboard and for the figures beside it."""
+    """Return all tasks for the rows of a leaderboard and for its figures."""
     return [*(task for row in rows for task in row.tasks), *figure_tasks(suite, rows)]
 
 
@@ -347,7 +349,7 @@ def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list
 
 
 def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: TaskCache) -> BenchRuns:
-    """Return what a leaderboard is made of: every run, failed ones too, and every trial."""
+    """Return the contents of a leaderboard: every run, including failed ones, and every trial."""
     sharing = Counter(task.address for row in rows for task in own_tasks(row))
     results = [result_of(row, cache, sharing) for row in rows]
     tasks = in_order(tasks_of(suite, rows))
@@ -374,7 +376,7 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
 
 
 def missing_folders(suite: Suite, root: Path | None) -> list[str]:
-    """Return the folders of data sets and published weights that a suite needs and that are not below the data root."""
+    """Return the folders of data sets and published weights that a suite needs and the data root lacks."""
     names = [*suite.data, *(test.data or name for name, test in suite.test_sets.items())]
     known = [DATASETS.get(name) or TEXT_DATASETS.get(name) for name in names]
     trainings = (training for run in suite.runs for training in (run.training, run.reference, run.before))
@@ -385,13 +387,13 @@ def missing_folders(suite: Suite, root: Path | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a suite would run.
+    """Estimate of the remaining work of a suite.
 
     Args:
-        unfinished: Tasks that are not finished, in order.
-        seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
-        unknown: How many of them nothing is known about.
-        trials: What a trial tries, by the addresses of the tasks that are made for it alone.
+        unfinished: Unfinished tasks, in order.
+        seconds: Estimated total seconds of the unfinished tasks; None if no similar task was ever run.
+        unknown: Number of unfinished tasks without an estimate.
+        trials: Settings of a trial, by the addresses of its own tasks.
     """
 
     unfinished: list[Task]
@@ -402,7 +404,7 @@ class Estimate:
 
 
 def estimate(suite: Suite, cache: TaskCache, root: Path | None) -> Estimate:
-    """Return what is left of a suite; tuned rows whose trials are not finished are counted as they are written."""
+    """Return the remaining work of a suite; tuned rows with unfinished trials count with their initial settings."""
     attempts = planned_trials(suite, root)
     rows = final_rows(suite, trial_outcomes(attempts, cache), root)
     tasks = in_order([*(row.score for row in attempts), *tasks_of(suite, rows)])
@@ -418,14 +420,14 @@ def estimate(suite: Suite, cache: TaskCache, root: Path | None) -> Estimate:
 
 
 def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    """Return the median seconds per unit of work of tasks that are alike.
+    """Return the median seconds per unit of work of similar tasks.
 
-    Tasks that other versions of the code made count only where this one made none.
+    Tasks from other versions of the code count only if this version ran none.
 
     Args:
         cache: Finished tasks.
-        works: How much there is to do in some of them, by address, as it is counted now; others have what their
-            record says, which may have been counted otherwise.
+        works: Current amount of work of some tasks, by address; for others, the recorded amount is used, which may have
+            been counted differently.
     """
     found: dict[tuple[str, str], dict[bool, list[float]]] = {}
     for record in cache.records():
@@ -436,7 +438,7 @@ def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str
 
 
 def _alike(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what the speed of a task mostly hangs on: its kind, and the network where one is trained."""
+    """Return the main factors of the speed of a task: its kind, and the network if one is trained."""
     model = settings.get("experiment", {}).get("model", {})
     options, size = model.get("backbone_options", {}), model.get("centre_crop", model.get("image_size", ""))
     return kind, f"{model.get('backbone', settings.get('model', ''))} {size} {options}"

@@ -1,4 +1,4 @@
-"""What tasks of each kind do, those of pictures too, and what finished ones left in their folders."""
+"""Implementations of all kinds of tasks, and readers of their outputs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_sides(folder: Path) -> Sides:
 
 
 def each_once(folder: Path) -> list[EmbeddingSet]:
-    """Return queries and gallery of a task, or one of them where they are the same items."""
+    """Return queries and gallery of a task, or one of them if they are the same items."""
     query, gallery = read_sides(folder)
     return [gallery] if query.ids == gallery.ids else [query, gallery]
 
@@ -86,17 +86,17 @@ def stored(folder: Path, part: str) -> EmbeddingSet:
 
 
 MAPPED = "mapped.safetensors"
-"""The old gallery as a row searches it, where it maps that."""
+"""File of the mapped old gallery, for a row that maps it."""
 
 CROSS_QUERY = "cross-query.safetensors"
-"""Queries as a row asks the old gallery, where they are others than after a backfill."""
+"""File of the queries for the old gallery, if they differ from those after a backfill."""
 
 
 def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
-    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one.
+    """Return a gallery as a model searches it: unchanged, or lifted to the space of the model if that differs.
 
-    A row that maps the old gallery did so already. One of fewer dimensions counts as padded with zeros: its model was
-    trained over with more.
+    A row that maps the old gallery did so already. A gallery of fewer dimensions is padded with zeros, because its
+    successor was trained with more.
     """
     lifted = "release/old-lifted"
     if (place.needs[role] / MAPPED).exists():
@@ -117,7 +117,7 @@ def released(place: Place, role: str, within: str = "release") -> Release:
 
 
 def ending_of(folder: Path, session: int) -> Ending:
-    """Return how a session of the learner of a task ended; sessions count from 1."""
+    """Return the ending of a session of a task's learner; sessions count from 1."""
     return Ending.read(folder / RUN / LEARNER / f"session-{session}" / "session.json")
 
 
@@ -125,7 +125,7 @@ FIRST = "session-1"
 
 
 class Trained(TypedDict, total=False):
-    """What was trained: whose model, on how much, and how long that took with what was done before an interruption."""
+    """Record of a training: model, amount of data, and total time including interrupted parts."""
 
     fingerprint: str
     images: int
@@ -140,7 +140,7 @@ class Trained(TypedDict, total=False):
 
 
 class SessionScores(TypedDict):
-    """What a learner came to, its sessions one by one, and how long they took."""
+    """Results of a learner, per session, with the time taken."""
 
     scores: dict[str, float | None]
     sessions: list[dict[str, JsonValue]]
@@ -148,7 +148,7 @@ class SessionScores(TypedDict):
 
 
 class Scores(TypedDict):
-    """What queries score; by metric and system, and as the gate metric judges it."""
+    """Scores by metric and system, with the verdict on the gate metric."""
 
     scores: dict[str, dict[str, float]]
     interval: list[float]
@@ -160,7 +160,7 @@ class Scores(TypedDict):
 
 
 def first_session(settings: Settings, place: Place) -> Trained:
-    """Train the model that all learners of a plan begin with, and embed its gallery."""
+    """Train the first model that all learners of a plan share, and embed its gallery."""
     setting = open_setting(settings, place.root)
     start = starting_model(settings)
     experiment = experiment_on(settings["experiment"], place.device, place.root, settings["machine"], start)
@@ -188,7 +188,7 @@ def sessions(settings: Settings, place: Place) -> SessionScores:
 
 
 def hand_over(first: Path, folder: Path) -> None:
-    """Copy a finished first session to where `run_sessions` looks for it, wholly or not at all."""
+    """Copy a finished first session atomically to where `run_sessions` expects it."""
     if folder.exists():
         return
     with whole_folder(folder, "bench") as part:
@@ -196,7 +196,7 @@ def hand_over(first: Path, folder: Path) -> None:
 
 
 def train(settings: Settings, place: Place) -> Trained:
-    """Train a model on the rows of "train_on"; with "old" in its needs, as that one's successor.
+    """Train a model on the rows of "train_on"; as the successor of "old" if that is needed.
 
     "old_trained_on" are the rows that the predecessor was trained on, "machine" the settings of the recipe that change
     no result.
@@ -290,7 +290,7 @@ def score(settings: Settings, place: Place) -> Scores:
 
 
 def accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Measure how often classifiers name the classes of all images that are searched, by queries and gallery alike.
+    """Measure the accuracy of classifiers on all searched images, over queries and gallery together.
 
     "cross" is the classifier of "searched_model", whose gallery the new model searches, on the features of the new one.
     """
@@ -308,7 +308,7 @@ def accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, 
 
 
 def session_accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Measure how often the last model of "learner" names the class of a test query, of all classes of the plan."""
+    """Measure the accuracy of the last model of "learner" on test queries, over all classes of the plan."""
     setting, folder = open_setting(settings, place.root), place.needs["learner"]
     release = released(place, "learner", f"{RUN}/{ending_of(folder, setting.plan.sessions).release}")
     queries = setting.queries(setting.plan.sessions - 1)
@@ -317,7 +317,7 @@ def session_accuracy(settings: Settings, place: Place) -> dict[str, dict[str, di
 
 
 def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None:
-    """Return how often the classifier of a release names the class of an item of these features.
+    """Return the accuracy of the classifier of a release on these features.
 
     See `limpet_bench.accuracy.accuracy`.
 
@@ -335,13 +335,13 @@ def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None
 UNLABELLED = "unlabelled"
 
 Embedder = Callable[[Any], EmbeddingSet]
-"""Embeds one part of a set of texts or of images."""
+"""Function that embeds one part of a set of texts or images."""
 
 
 def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Place], Embedder]) -> dict[str, int]:
-    """Save all parts as a frozen model embeds them; queries that are the gallery are embedded once.
+    """Embed all parts with a frozen model and save them; queries that are the gallery are embedded once.
 
-    With "whole" in its needs, where all are embedded, they are taken out of that.
+    If "whole" is needed, which embedded all items, they are selected from it.
     """
     items = open_items(settings["data"], place.root)
     if "whole" in place.needs:
@@ -372,13 +372,13 @@ def _image_embedder(settings: Settings, place: Place) -> Embedder:
 
 
 IMAGES_AT_ONCE = 64
-"""What a frozen model of images is given at a time: it may see far more pixels than the data has."""
+"""Batch size of frozen image models, which may see far more pixels than the data have."""
 
 
 def head(settings: Settings, place: Place) -> Trained:
     """Train a head over the frozen model of "new" for the gallery of "old", and embed all parts with it.
 
-    Those to train on are for the head that succeeds this one, where there is a next generation.
+    Training parts are for the head of the next generation, if any.
     """
     from limpet.training import train_head
 
@@ -412,7 +412,7 @@ def adapter(settings: Settings, place: Place) -> Trained:
     if (rest := unlabelled_of(old, new)) is not None:
         pairs = without_labels([pairs[0], rest[0]]), without_labels([pairs[1], rest[1]])
     fitted = build_adapter(asked["method"], asked["options"]).fit(*pairs)
-    for part in SEARCHED:  # after a backfill, the new model searches what it embedded
+    for part in SEARCHED:  # after a backfill, the new model searches its own embeddings
         storage.save(new[part], place.folder / f"{part}.safetensors")
     if fitted.direction == "old_to_new":
         storage.save(fitted.apply(old["gallery"]), place.folder / MAPPED)
@@ -423,7 +423,7 @@ def adapter(settings: Settings, place: Place) -> Trained:
 
 
 def unlabelled_of(old: Mapping[str, EmbeddingSet], new: Mapping[str, EmbeddingSet]) -> Sides | None:
-    """Return the items to fit on that have no label, by the old and the new model; None without any."""
+    """Return the unlabelled items to fit on, by the old and the new model; None without any."""
     return (old[UNLABELLED], new[UNLABELLED]) if UNLABELLED in old and UNLABELLED in new else None
 
 
@@ -441,7 +441,7 @@ def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
     """Return the rows of some texts or images, with their labels.
 
     Raises:
-        DataError: One is not among those that were embedded.
+        DataError: An item was not embedded.
     """
     rows = whole.ids.find(part.ids)
     if (rows < 0).any():
@@ -451,11 +451,11 @@ def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
 
 
 MOST = 50_000
-"""Items of a histogram at most, drawn by its seed: more give the same shape."""
+"""Maximum number of items of a histogram, drawn by its seed; more give the same shape."""
 
 
 class Items:
-    """The items of a picture of an upgrade, as its models embed them: a gallery, or the images of training."""
+    """The items of a picture of an upgrade, embedded by its models: a gallery, or training images."""
 
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
@@ -468,13 +468,13 @@ class Items:
         return released(self.place, "old model")
 
     def images(self) -> ImageSet:
-        """Return the images of training."""
+        """Return the training images."""
         images = open_images(self.settings["data"], self.place.root).to_train_on()
         return images[self.settings["train_on"]].compact()
 
     def old(self) -> EmbeddingSet:
-        """Return all items by the old model, on the space of the new ones, with labels where there are any."""
-        if self.settings["part"] == "training":  # the file that training may have left is opened
+        """Return all items by the old model, on the space of the new ones, with labels if available."""
+        if self.settings["part"] == "training":  # opens the file that training may have left
             found = cached_embeddings(self.old_model, self.images(), self.place.cache, device=self.device)
         else:
             query, gallery = read_sides(self.place.needs["old"])
@@ -484,7 +484,7 @@ class Items:
         return laid_onto(found, self.place, "model 0")
 
     def new(self, old: EmbeddingSet, rows: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, EmbeddingSet]:
-        """Return some of the items by every new model, by its label; without items where none is asked for."""
+        """Return some of the items by every new model, by label; without items if none are requested."""
         chosen = old[rows]
         if self.settings["part"] == "training":
             images = self.images()[rows]
@@ -501,7 +501,7 @@ class Items:
 
 
 def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
-    """Lay out a few classes by the old and by the new models, an example after the other."""
+    """Lay out a few classes by the old and the new models, one example after the other."""
     items, seed = Items(settings, place), settings["seed"]
     old = items.old()
     prototypes = prototypes_of(old)
@@ -524,7 +524,7 @@ def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
 
 
 CLASSES = 6
-"""Classes that are drawn where nothing is said."""
+"""Default number of drawn classes."""
 
 
 def histogram(settings: Settings, place: Place) -> dict[str, Histograms]:

@@ -1,4 +1,4 @@
-"""A suite: the runs that are compared, what measures them, and the figures beside their leaderboard."""
+"""A benchmark suite: runs, measures, and figures beside the leaderboard."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from limpet_bench.sessions.plans import KS, PLANS
 Values = dict[str, Any]
 
 SESSION_SCORES = (*(f"ar@{k}" for k in KS), "last", "forgetting")
-"""What is measured of a learner: AR@K over all sessions, recall@1 after the last one, and forgetting."""
+"""Measures of a learner: AR@K over all sessions, recall@1 after the last one, and forgetting."""
 METRICS = {"images": ("recall@1", "map"), "features": ("recall@1", "map"), "sessions": SESSION_SCORES}
 GATE_METRICS = {"images": "map", "features": "map", "sessions": "ar@1"}
 LEFT_OPEN = ("dim", "projection", "zeta")
-"""Settings of the network that a model to start from leaves open."""
+"""Network settings that an initial model does not determine."""
 
 
 @settings("the data")
@@ -55,14 +55,14 @@ class Data:
 
 @settings("the scenario")
 class Scenario:
-    """Which model sees what.
+    """Division of the data between models.
 
     Args:
         kind: On the track "images" a key of `limpet.data.SCENARIOS`, on "sessions" of
             `limpet_bench.sessions.plans.PLANS`. On "features" any name.
         options: Options of the scenario or plan. On the track "features" those of the data set's reader, such as
             ``unseen_share`` and ``unlabelled_share``.
-        name: What the leaderboard calls it; the kind when left out.
+        name: Name in the leaderboard; the kind when left out.
     """
 
     kind: str = "extended-class"
@@ -79,13 +79,13 @@ def _network(given: Any) -> Any:
 
 @settings("the training")
 class Training:
-    """How a model is trained.
+    """Training settings of a model.
 
     Args:
         model: The network.
         recipe: Optimiser, epochs, augmentation.
         geometry: The space.
-        head: The classifier, a key of `limpet.models.HEADS`; the one that the space decides when left out.
+        head: Classifier, a key of `limpet.models.HEADS`; the default of the space when left out.
         head_options: Its options.
         weights: Name of a folder below ``weights`` in the data root, with published weights of the backbone.
         starts_from: A model that training starts from in place of a backbone, as ``limpet train --model`` names it.
@@ -106,7 +106,7 @@ class Training:
         geometry: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> Training:
-        """Return the training with other settings.
+        """Return the training with changed settings.
 
         >>> Training().but(model={"dim": 64}, head="arcface").model.dim
         64
@@ -128,7 +128,7 @@ class Training:
         return found
 
     def differences(self, other: Training) -> Values:
-        """Return the settings that another training does not have, by dotted name.
+        """Return the settings that differ from another training, by dotted name.
 
         >>> Training().but(model={"projection": "mlp"}, head="arcface").differences(Training())
         {'model.projection': 'mlp', 'head': 'arcface'}
@@ -154,7 +154,7 @@ class Search:
     """The trials that choose settings of a run, on validation data.
 
     Args:
-        budget: Number of trials at most. They are drawn without repetition where the grid has more points.
+        budget: Maximum number of trials, drawn without repetition if the grid has more points.
         options: Values to try of each option of the method.
         recipe: Values to try of each setting of the recipe.
         seeds: Seeds of every trial.
@@ -177,8 +177,8 @@ class Variant(NamedTuple):
 
     Args:
         row: The label of that row.
-        setting: By dotted name.
-        value: Of the setting.
+        setting: Dotted name of the setting.
+        value: Value of the setting.
     """
 
     row: str
@@ -207,14 +207,14 @@ class Run:
     """A row of the leaderboard on one data set in one scenario; it is run with every seed of its suite.
 
     Args:
-        label: What the leaderboard calls the row.
-        data: What models are trained on. A name or a path stands for a data set without options.
-        scenario: Who sees what. A kind stands for a scenario without options.
+        label: Label in the leaderboard.
+        data: Training data. A name or a path means a data set without options.
+        scenario: Division of the data. A kind means a scenario without options.
         method: A key of `limpet.METHODS`; the label when left out.
         options: Options of the method, or of the adapter.
-        training: How the new model is trained.
-        old: How the old model is trained; as the independent one when left out.
-        independent: How the independent model is trained; as the new one when left out.
+        training: Training of the new model.
+        old: Training of the old model; that of the independent one when left out.
+        independent: Training of the independent model; that of the new one when left out.
         predecessor: The run whose new model this one succeeds, as in a chain; the old model when left out.
         gallery: The run whose new model embedded the gallery that is searched; the old model did when left out.
         baseline: What "self_old" is of with ``gallery``: that run's "own" model, or the "independent" one of its
@@ -222,11 +222,12 @@ class Run:
         frozen: The models of the track "features".
         adapter: A key of `limpet.adapters.ADAPTERS` in place of a method: a map fitted on pairs without labels; for
             the track "features".
-        direction: What an adapter maps: "new_to_old" the queries of the new model, "old_to_new" the old gallery.
-        start: How a head over a frozen model starts; for the track "features".
-        budget: Images of earlier sessions that a learner with a memory keeps in all; for the track "sessions".
+        direction: Direction of an adapter: "new_to_old" maps the queries of the new model, "old_to_new" the old
+            gallery.
+        start: Initial weights of a head over a frozen model; for the track "features".
+        budget: Total number of exemplars of a learner with a memory; for the track "sessions".
         search: Trials that choose settings; none when left out.
-        varied: What sets the row apart from another one; see `variant`.
+        varied: Difference from another row; see `variant`.
     """
 
     label: str
@@ -258,12 +259,12 @@ class Run:
 
     @property
     def reference(self) -> Training:
-        """How the independent model is trained."""
+        """Training of the independent model."""
         return self.independent or self.training
 
     @property
     def before(self) -> Training:
-        """How the old model is trained."""
+        """Training of the old model."""
         return self.old or self.reference
 
     @property
@@ -281,10 +282,10 @@ class Run:
         return asks, 1 if self.gallery is None else self.gallery.generations[0]
 
     def changed(self, changes: Mapping[str, Any]) -> Run:
-        """Return the run with other settings.
+        """Return the run with changed settings.
 
         Args:
-            changes: By dotted name: ``options.weight``, ``model.zeta``, ``geometry.curvature``,
+            changes: Settings by dotted name: ``options.weight``, ``model.zeta``, ``geometry.curvature``,
                 ``recipe.learning_rate``; or as a whole ``budget``, ``head``, ``weights``.
         """
         run = self
@@ -300,7 +301,7 @@ class Run:
         return run
 
     def variant(self, setting: str, value: Any) -> Run:
-        """Return a further row, with one other setting.
+        """Return a further row with one changed setting.
 
         >>> run = Run("odpp", "omniglot")
         >>> found = run.variant("options.threshold_old", 0.6)
@@ -311,7 +312,7 @@ class Run:
         return replace(self.changed({setting: value}), label=label, varied=Variant(self.label, setting, value))
 
     def own_settings(self) -> Values:
-        """Return the settings that are the row's own, beside the options of its method, by dotted name."""
+        """Return the row's own settings beside the options of its method, by dotted name."""
         if self.adapter is not None:
             return {}
         found = self.training.differences(self.reference)
@@ -324,20 +325,19 @@ class Run:
 
 @settings("the test set")
 class EvaluationSet:
-    """What is searched in place of the queries and gallery of the data that models are trained on.
+    """Test set that replaces the queries and gallery of the training data set.
 
     Args:
         data: A data set; the name of the test set when left out.
         options: Options of its reader.
-        protocol: Who answers what, a key of `limpet.evaluation.protocols.PROTOCOLS`.
+        protocol: Relevance protocol, a key of `limpet.evaluation.protocols.PROTOCOLS`.
         protocol_options: Options of the protocol.
-        ground_truth: Where the ground truth of the protocol is below the folder of the data set; that folder itself
-            when left out.
-        metrics: What is measured there; when left out, that of the suite with the protocol "labels", and the protocol's
-            own choice with another.
-        gate_metric: What ranks rows there, likewise.
-        form: What is searched: "points" of the space, or "features" where the protocol pools them.
-        flip: Add the features of the mirrored image, as protocols of faces do.
+        ground_truth: Path of the ground truth below the folder of the data set; that folder itself when left out.
+        metrics: Metrics; when left out, those of the suite with the protocol "labels", and otherwise those of the
+            protocol.
+        gate_metric: Ranking metric, with the same defaults.
+        form: Form of the embeddings: "points" of the space, or "features" if the protocol pools them.
+        flip: Whether to add the features of the mirrored image, as in face protocols.
     """
 
     data: str | None = None
@@ -357,24 +357,24 @@ class Suite:
 
     Args:
         runs: The runs, in the order of the leaderboard.
-        name: Its name; that of its function or file when left out.
-        title: Headline of its leaderboard; its name when left out.
-        description: What it compares.
+        name: Name of the suite; that of its function or file when left out.
+        title: Title of its leaderboard; its name when left out.
+        description: Short description.
         track: "images" trains models on images; "features" trains heads over frozen models of texts or of images;
             "sessions" trains learners through sessions, see `limpet_bench.sessions.runner.run_sessions`.
-        seeds: Every run is made with each.
-        metrics: What is measured.
-        gate_metric: What ranks rows and speaks verdicts.
-        test_sets: What is searched, by any name, with the track "images"; nothing: the queries and gallery of the data
-            that models are trained on.
-        upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
-        accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
+        seeds: Random seeds; every run uses each of them.
+        metrics: Metrics to measure.
+        gate_metric: Metric that ranks rows and gives verdicts.
+        test_sets: Test sets by name, for the track "images"; empty for the queries and gallery of the training data
+            set.
+        upper_bound: Training data of the independent model: that of the "new" models, or "everything".
+        accuracy: Whether to measure classification accuracy as a further metric "accuracy".
         test_images: Number of images, the first of every class, that are the test queries of the track
             "sessions"; None asks the data set's own.
-        classes: How many classes the track "sessions" uses; None uses all.
-        figures: What is drawn and tabulated beside the leaderboard, by name; see `limpet_bench.figures`.
-        reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
-        published: What the papers print of its rows; tables show it beside, and nothing is computed from it.
+        classes: Number of classes for the track "sessions"; None for all.
+        figures: Figures and tables beside the leaderboard, by name; see `limpet_bench.figures`.
+        reproduces: Reproduced tables and figures of papers, such as "hbct/table-3"; for the documentation.
+        published: Published numbers of its rows, shown in tables for comparison only.
     """
 
     runs: tuple[Run, ...]
@@ -423,12 +423,12 @@ class Suite:
 
     @property
     def variants(self) -> dict[str, Variant]:
-        """What the rows that are variants vary, by label."""
+        """Differences of the rows that are variants, by label."""
         return {label: run.varied for label, run in self.rows.items() if run.varied is not None}
 
     @property
     def searched(self) -> list[str]:
-        """Names of what is searched, as the leaderboard has them: those of the data sets, or of the test sets."""
+        """Names of the searched sets in the leaderboard: those of the data sets, or of the test sets."""
         if not self.test_sets or len(self.data) == 1:
             return list(self.test_sets) or self.data
         return [f"{test}, trained on {data}" for data in self.data for test in self.test_sets]
@@ -443,11 +443,11 @@ class Suite:
         return list(dict.fromkeys([*names, *[ACCURACY] * self.accuracy]))
 
     def generations(self, scenario: str) -> tuple[int, int]:
-        """Return which generation the new models of a scenario are, and which one embedded the gallery they search."""
+        """Return the generation of a scenario's new models, and of the model that embedded their gallery."""
         return next(run.generations for run in self.runs if run.scenario.name == scenario)
 
     def tests(self) -> dict[str, EvaluationSet]:
-        """Return the test sets; those that labels answer are measured as the suite says, unless they say otherwise."""
+        """Return the test sets; those with the protocol "labels" use the metrics of the suite by default."""
         own: Values = {"metrics": self.metrics, "gate_metric": self.gate_metric}
         return {
             name: test
@@ -461,10 +461,10 @@ _ITEM = re.compile(r"[\w-]+/(table|figure)-([a-z]-)?[1-9]\d*")
 
 
 def check_suite(suite: Suite) -> None:
-    """Refuse unknown names, and settings that have no use.
+    """Refuse unknown names and settings without effect.
 
     Raises:
-        ConfigError: Something in the suite is unknown, missing, or of no use on its track.
+        ConfigError: A setting is unknown, missing, or without effect on the track.
     """
     refuse(not suite.runs, f"The suite '{suite.name}' has no runs.", "at least one")
     refuse(not suite.seeds, f"The suite '{suite.name}' has no seeds.", "at least one")
@@ -530,7 +530,7 @@ def _check_search(run: Run) -> None:
 
 
 def _check_training(training: Training) -> None:
-    """Refuse settings that no experiment, backbone or classifier knows; nothing is built."""
+    """Refuse settings unknown to the experiment, backbone or classifier, without building anything."""
     values, spec = training.values(), training.model
     start = values.pop("starts_from", None)
     if start is not None:
@@ -615,7 +615,7 @@ def _check_features(suite: Suite) -> None:
 
 
 def _refuse_heads_out_of_chains(run: Run) -> None:
-    """Refuse rows that map one side, or lay the gallery onto another space: the next head would need that, too."""
+    """Refuse rows that map one side, or lift the gallery to another space, since the next head would need it."""
     method = METHODS["independent" if run.adapter else run.method]
     refuse(
         run.predecessor is not None and (run.adapter is not None or method.stays or "hypersphere" not in method.spaces),

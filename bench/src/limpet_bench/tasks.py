@@ -1,4 +1,4 @@
-"""From a suite to its tasks, each known by everything that decides what it becomes."""
+"""Tasks of a suite, with addresses over everything that determines their results."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ from limpet_bench.suite import EvaluationSet, Run, Suite, Values, Variant
 COMPUTING = (
     "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "linking",
 )  # fmt: skip
-"""Packages of limpet whose code decides what a task becomes."""
+"""Packages of limpet whose code affects the results of tasks."""
 
 OWN = ("datasets", "protocols", "pictures", "sessions")
 MODULES = ("accuracy.py", "steps.py", "sources.py", "settings.py")
-"""Packages and modules of the bench that do."""
+"""Modules of the bench whose code affects the results of tasks."""
 
 
 @cache
 def code_version() -> str:
-    """Return the digest of all code of limpet and of the bench that computes, 16 hexadecimal digits."""
+    """Return the digest of all computing code of limpet and the bench, 16 hexadecimal digits."""
     root, own = Path(limpet.__file__).parent, Path(__file__).parent
     folders = [*(root / package for package in COMPUTING), *(own / package for package in OWN)]
     return digest_of(
@@ -66,7 +66,7 @@ def code_version() -> str:
 
 
 class Identity(TypedDict):
-    """What the address of a task is made of, as plain values."""
+    """Plain values that the address of a task covers."""
 
     kind: str
     settings: Mapping[str, Any]
@@ -76,21 +76,20 @@ class Identity(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One step: a model to train, embeddings to make, scores to measure.
+    """One step: training a model, embedding, or scoring.
 
-    Two tasks of the same address become the same, so only one of them is ever run. The address covers the kind, the
+    Tasks with the same address have the same result, so only one of them is run. The address covers the kind, the
     settings, the code and the addresses of the tasks that this one needs: a changed option reruns what depends on it,
     and nothing else.
 
     Args:
-        kind: What is done, a key of `limpet_bench.steps.STEPS`.
-        settings: What decides the result, plain values.
+        kind: Kind of step, a key of `limpet_bench.steps.STEPS`.
+        settings: Plain values that determine the result.
         needs: Tasks whose products it reads, by the role they play.
-        work: About how much there is to do, such as images times epochs, for estimates; decides nothing.
-        label: What people call it; decides nothing.
-        hints: How to do what the settings say, such as the very rows that a digest stands for; told to the step beside
-            the settings, and not recorded.
-        asks_api: Whether it asks a server, which costs money or time of others; decides nothing.
+        work: Approximate amount of work, such as images times epochs, for estimates only.
+        label: Display name.
+        hints: Further inputs of the step that are not recorded, such as the rows behind a digest in the settings.
+        asks_api: Whether the task sends requests to a server, which may cost money.
     """
 
     kind: str
@@ -107,16 +106,16 @@ class Task:
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     def to_run(self) -> Task:
-        """Return the same task without what it takes to run those that it needs: less to hand to another process."""
+        """Return the task without the inputs of the tasks it needs, to send less to another process."""
         needs = {role: replace(task, needs={}, hints={})._at(task.address) for role, task in self.needs.items()}
         return replace(self, needs=needs)._at(self.address)
 
     def _at(self, address: str) -> Task:
-        self.__dict__["address"] = address  # where `cached_property` keeps what it was told
+        self.__dict__["address"] = address  # where `cached_property` stores its value
         return self
 
     def identity(self) -> Identity:
-        """Return what the address is made of."""
+        """Return the values that the address covers."""
         return {
             "kind": self.kind,
             "settings": dict(self.settings),
@@ -126,7 +125,7 @@ class Task:
 
 
 def in_order(tasks: Iterable[Task]) -> list[Task]:
-    """Return these tasks and all that they need, each address once, every task after those it needs."""
+    """Return these tasks and all that they need, each address once, in topological order."""
     found: dict[str, Task] = {}
 
     def visit(task: Task) -> Iterator[Task]:
@@ -143,7 +142,7 @@ Rows = NDArray[np.int64]
 
 
 class Scored(NamedTuple):
-    """One score of a row: what the images that were searched are called, the metric that ranks, and the tasks."""
+    """One score of a row: the name of the searched images, the ranking metric, and the tasks."""
 
     name: str
     metric: str
@@ -159,7 +158,7 @@ class Model(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """Channels of the images that it takes."""
+        """Number of input channels."""
         return int(self.task.settings["experiment"]["model"]["channels"])
 
 
@@ -170,8 +169,8 @@ class Search:
     Args:
         source: "name" and "options" of the data set.
         part: The evaluation or the validation images.
-        images: How many there are to embed.
-        form: "points", or "features" where the protocol pools them.
+        images: Number of images to embed.
+        form: "points", or "features" if the protocol pools them.
         flip: Whether the features of the mirrored image are added.
         protocol: "name", "options", "ground_truth" and "digest" of the protocol, and whether it leaves one out.
     """
@@ -187,14 +186,14 @@ class Search:
     gate_metric: str
 
     def embedded(self, model: Task) -> Task:
-        """Return the task of queries and gallery as a model embeds them."""
+        """Return the task that embeds queries and gallery with a model."""
         settings: Values = {"data": self.source, "part": self.part, "searched": list(self.digests)}
         settings |= {"form": self.form, "flip": self.flip}
         work = float(self.images * (1 + self.flip))
         return Task("embed", settings, {"model": model}, work, f"embed {model.label}")
 
     def settings(self) -> Values:
-        """Return the settings of the task that scores, with the code of what other packages measure by."""
+        """Return the settings of the scoring task, with the code of metrics from other packages."""
         metrics = list(dict.fromkeys((*self.metrics, self.gate_metric)))
         settings: Values = {
             "data": self.source,
@@ -211,10 +210,10 @@ class Search:
 
 
 def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: Path | None) -> Search:
-    """Return what is searched in a set of images.
+    """Return the search in a set of images.
 
     Raises:
-        ConfigError: Labels are to say who answers what, and there are none; or the protocol does not know a metric.
+        ConfigError: The protocol needs labels and there are none, or it does not support a metric.
     """
     facts = searched_facts(source, root, part)
     written = {"name": asked.protocol, "options": dict(asked.protocol_options), "ground_truth": asked.ground_truth}
@@ -235,7 +234,7 @@ FITTED_ON = ("train", "unlabelled")
 """Parts of texts that heads and adapters are fitted on."""
 
 BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_one_out": False}
-"""How texts are searched: their labels say who answers whom."""
+"""Protocol of texts: labels define relevance."""
 
 VALIDATION_OPTIONS = {"validation_fraction": 0.2, "validation_classes": 60}
 """Options by which readers of images set classes apart for choosing settings, each with a value that is often right."""
@@ -246,14 +245,14 @@ class Row:
     """One method, with one set of options, on one data set and scenario, with one seed.
 
     Args:
-        data: What was searched: the name of the data set, or of a test set.
-        label: What the leaderboard calls it.
-        seed: The seed.
+        data: Searched data: the name of the data set, or of a test set.
+        label: Label in the leaderboard.
+        seed: Random seed.
         score: The task that scores it.
         changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.
         trained_on: Name of the data set that models were trained on.
-        settings: What is its own beside the options of its method, by dotted name.
-        varied: What it varies, if it is a variant of another row.
+        settings: The row's own settings beside the options of its method, by dotted name.
+        varied: What the row varies, if it is a variant of another row.
         further: Further tasks that measure it, whose records have "scores" by metric and system.
     """
 
@@ -281,8 +280,8 @@ class Planner:
 
     Args:
         root: Folder that holds the folders of the named data sets.
-        part: What is searched: the evaluation or the validation images.
-        chosen: Settings that were chosen, by the place of a run.
+        part: Part to search: the evaluation or the validation images.
+        chosen: Chosen settings, by the place of a run.
     """
 
     suite: Suite
@@ -292,7 +291,7 @@ class Planner:
     _searched: dict[str, dict[str, Search]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, run: Run, seed: int, changes: Changes) -> list[Row]:
-        """Return the rows of one run: one for everything that is searched."""
+        """Return the rows of one run, one for each searched set."""
         make = {"images": self._images, "features": self._features, "sessions": self._sessions}[self.suite.track]
         (data, scenario, label), changes = run.place, dict(changes)
         settings = run.own_settings() | {name: changes[name] for name in changes if not name.startswith("options.")}
@@ -302,7 +301,7 @@ class Planner:
         ]
 
     def rows(self) -> Iterator[Row]:
-        """Yield all rows, as they were chosen."""
+        """Yield all rows, with the chosen settings."""
         for run in self.suite.runs:
             for seed in self.suite.seeds:
                 yield from self.of(run, seed, self.chosen.get(run.place, {}))
@@ -448,7 +447,7 @@ class Planner:
         return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
     def _items(self, run: Run, seed: int) -> Values:
-        _ = self._frozen  # refused before texts are read
+        _ = self._frozen  # refuse before texts are read
         data, part = run.data, run.data.validation if self.part == VALIDATION else {}
         options = {**data.options, **run.scenario.options, **part}
         source: Values = {"name": data.name, "options": options}
@@ -529,7 +528,7 @@ def refuse_without_validation(name: str, data: RetrievalData) -> None:
     """Refuse to tune on data without validation images, and say how this very data could have some.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: The data have no validation images.
     """
     if data.validation is not None:
         return

@@ -510,7 +510,7 @@ def write_report(
     disks: Disks | None = None,
     facts: FactsOf | None = None,
 ) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
+    """Write report.html into a folder atomically, and return its path.
 
     Args:
         results: Results to report.

@@ -79,7 +79,8 @@ def run_sessions(
         sessions: Stop after this many sessions; run all when left out.
         encoder: The release whose backbone the first session starts from, if the learners' experiments are based on
             it; see `train_release`.
-        on_run: Opens a context for the run of a given name, which yields a callback for every training step.
+        on_run: Function that opens a context for the run of a given name; the context yields a callback for training
+            steps.
         again: Rerun a learner if the code has changed, or all learners if the code of their shared first session has.
             The existing folder is kept as ``FOLDER.before-1``.
 
@@ -87,7 +88,7 @@ def run_sessions(
         For every learner the record of each session.
 
     Raises:
-        ConfigError: A learner cannot learn in sessions, or the folder holds other ones. Nothing was trained.
+        ConfigError: A learner does not support sessions, or the folder holds other sessions; nothing was trained.
     """
     total = setting.plan.sessions if sessions is None else sessions
     refuse(not 1 <= total <= setting.plan.sessions, f"sessions = {total}.", f"from 1 to {setting.plan.sessions}")
@@ -114,7 +115,7 @@ def run_sessions(
 
 
 def learner_code(experiment: Experiment) -> str:
-    """Return the digest of the code that takes a learner through its sessions: that trains, and chooses exemplars."""
+    """Return the digest of the code that runs a learner's sessions: training and exemplar selection."""
     return combined(code_of(experiment) + _code_of_sessions(), ())
 
 
@@ -124,7 +125,7 @@ def _code_of_sessions() -> str:
 
 
 def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Standing:
-    """Return whether the code of today would run what is there of a learner's sessions.
+    """Return whether the current code matches that of a learner's existing sessions.
 
     Raises:
         DataError: A file of a session is damaged.
@@ -137,13 +138,13 @@ def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Stan
 
 
 def _standing_of_first(folder: Path) -> Standing:
-    """Return the same of the first session that learners share; "same" where there is none yet."""
+    """Return whether the current code matches that of the shared first session; "same" if there is none yet."""
     first = folder / SHARED
     return standing_of(load_record(first)) if (first / "config.json").exists() else "same"
 
 
 def _put_others_beside(learners: Mapping[str, Experiment], folder: Path) -> None:
-    """Rename the folders of learners that other code ran; all of them at once if it trained what they share."""
+    """Rename the folders of learners that other code ran; all of them if it trained the shared first session."""
     if _standing_of_first(folder) != "same":
         put_beside(folder)
         return
@@ -158,7 +159,7 @@ def check_learner(
     """Return the method of a learner, or refuse it before anything is trained.
 
     Raises:
-        ConfigError: Its method, name or recipe is none for sessions, or it needs a memory and there is none.
+        ConfigError: Its method, name or recipe does not support sessions, or it needs a memory and there is none.
     """
     method = build_method(experiment.method, experiment.method_options)
     refuse(
@@ -190,7 +191,7 @@ def check_learner(
 def _try_out(
     name: str, experiment: Experiment, method: CompatibilityMethod, setting: Setting, encoder: Release | None
 ) -> None:
-    """Build what every session will build, and refuse sessions that cannot be trained.
+    """Build the objects of every session, and refuse sessions that cannot be trained.
 
     Raises:
         ConfigError: An option of network, head or batches is wrong, or a session has too few classes.
@@ -217,7 +218,7 @@ def _try_out(
 
 
 def refuse_other(path: Path, identity: Mapping[str, object]) -> None:
-    """Refuse a folder that is for something else, as a file in it says.
+    """Refuse a folder that belongs to other settings, according to a file in it.
 
     Raises:
         ConfigError: The file names other settings; nothing in the folder was changed.
@@ -236,10 +237,10 @@ def refuse_other(path: Path, identity: Mapping[str, object]) -> None:
 
 
 def _shared(learners: Mapping[str, Experiment]) -> dict[str, Any]:
-    """Return the settings that all learners share, and with them the first session, as plain values.
+    """Return the settings that all learners and their first session share, as plain values.
 
     Raises:
-        ConfigError: They do not share them.
+        ConfigError: The settings differ.
     """
     recipes = {name: _recipe(experiment) for name, experiment in learners.items()}
     first, *others = recipes
@@ -258,7 +259,7 @@ def _own(experiment: Experiment) -> dict[str, Any]:
 
 
 def _recipe(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings of a learner that decide its numbers, but for its method, as plain values."""
+    """Return the settings of a learner that affect its results, without its method, as plain values."""
     values = {
         "model": experiment.model.model_dump(mode="json"),
         "head": [experiment.head, dict(experiment.head_options)],
@@ -272,20 +273,20 @@ def _recipe(experiment: Experiment) -> dict[str, Any]:
 
 
 OnRun = Callable[[str], AbstractContextManager[OnStep]]
-BATCH = 512  # images embedded at a time
+BATCH = 512  # images per batch for embedding
 SHARED = "session-1"
 """Folder of the first session that learners share."""
 
 
 class Ending(Part):
-    """What ``session.json`` holds: all that the next session needs to know of one that is done.
+    """Contents of ``session.json``: the state that the next session needs.
 
     Args:
-        record: What the session came to.
-        release: Folder of its model, in that of the whole comparison.
-        galleries: Everything that is searched after it, the oldest first, in the same folder.
-        memory: Rows of the images that the next session sees again.
-        code: Digest of the code that ran it.
+        record: Results of the session.
+        release: Folder of its model, relative to that of the comparison.
+        galleries: Galleries to search after the session, the oldest first, relative to the same folder.
+        memory: Rows of the images that the next session replays.
+        code: Digest of the code that ran the session.
     """
 
     record: SessionRecord
@@ -325,12 +326,12 @@ def run_session(
     Args:
         setting: Images, plan and memory.
         name: Name of the learner.
-        experiment: How it is trained.
-        folder: That of the whole comparison; earlier sessions of the learner are there.
-        session: Which one, from 0.
+        experiment: Training settings of the learner.
+        folder: Folder of the comparison, with earlier sessions of the learner.
+        session: Number of the session, from 0.
         encoder: See `run_sessions`.
-        on_run: The same.
-        again: Train an unfinished session anew where other code began it; see `run_sessions` for those that are done.
+        on_run: See `run_sessions`.
+        again: Retrain an unfinished session if other code began it; see `run_sessions` for finished ones.
     """
     place = folder / name / f"session-{session + 1}"
     if not (place / "session.json").exists():
@@ -354,7 +355,7 @@ class _Session:
     again: bool
 
     def __post_init__(self) -> None:
-        self.trained_at = time.monotonic()  # what comes later is no part of the training
+        self.trained_at = time.monotonic()  # end of the training time
         self.method = build_method(self.experiment.method, self.experiment.method_options)
         self.place = self.folder / self.name / f"session-{self.session + 1}"
         first = self.session == 0
@@ -403,7 +404,7 @@ class _Session:
     def _trained(self, images: ImageSet, replayed: int) -> Release:
         previous, plan = self.previous, self.setting.plan
         experiment = self.experiment
-        if self.home != self.place:  # all learners share it, so it is trained by classification alone
+        if self.home != self.place:  # shared by all learners, so trained by classification alone
             experiment = replace(experiment, method="independent", method_options={})
         warm_start = None
         if previous:
@@ -432,11 +433,11 @@ class _Session:
         looks = int(previous is not None and self.method.needs_old) + int(self.method.looks_back)
         self.encoded += looks * len(images)
         if previous and self.method.needs_old and experiment.recipe.view_for(self.method) == "same":
-            self.encoded += load_history(self.home).images  # the old model looks at every augmented image
+            self.encoded += load_history(self.home).images  # the old model encodes every augmented image
         return release
 
     def _validation(self) -> Callable[[nn.Module], float]:
-        """Return what scores the model in training: recall@1 of the validation queries, as the test is scored."""
+        """Return the scoring function for training: recall@1 of the validation queries, computed as in the test."""
         queries, own = self.setting.validation(self.session), self._own_gallery()
         earlier = self._earlier_galleries()
         self.encoded += self.experiment.recipe.epochs * (len(queries) + len(own))
@@ -460,7 +461,7 @@ class _Session:
         )
 
     def _own_gallery(self) -> ImageSet:
-        """Return what this session embeds: its own images, or all so far where the gallery is embedded again."""
+        """Return the images to embed: those of this session, or all so far if the gallery is re-embedded."""
         rows = self.setting.seen_rows(self.session) if self.reindex else self.setting.plan.rows(self.session)
         return self.setting.training(rows, self.session)
 
@@ -468,8 +469,8 @@ class _Session:
         return [] if self.reindex or not self.previous else [self.folder / part for part in self.previous.galleries]
 
     def _look_back(self, release: Release, images: ImageSet) -> None:
-        """Let the learner see the end of a first session that others trained."""
-        with seeded(0):  # building draws initial weights that are overwritten at once
+        """Let the learner process the end of a first session that was trained for all."""
+        with seeded(0):  # building draws initial weights that are overwritten immediately
             encoder = network_of(self.experiment, self.encoder)
         encoder.load_state_dict(release.encoder.state_dict())
         if release.head is None:
@@ -508,7 +509,7 @@ class _Session:
                 release=release,
                 budget=self.setting.budget or len(rows),
                 first=self.session == 0,
-                seed=self.experiment.seed * 1009 + self.session,  # other draws in every session
+                seed=self.experiment.seed * 1009 + self.session,  # different draws in every session
                 batch_size=BATCH,
                 device=self.device,
             )
@@ -541,7 +542,7 @@ def _unreadable(path: Path, reason: str) -> DataError:
 
 
 def write_plain(path: Path, values: Mapping[str, object]) -> None:
-    """Write plain values to a JSON file, wholly or not at all."""
+    """Write plain values to a JSON file atomically."""
     text = json.dumps(values, indent=1) + "\n"
     storage.write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -590,9 +591,9 @@ def scores_of(
     """Return recall by K, and recall@1 by the session that introduced the class of the query.
 
     Args:
-        right_at: What `hits` returned.
+        right_at: Values from `hits`.
         labels: Class of every query, int64 (Q,).
-        setting: Whose classes they are.
+        setting: Setting that defines the classes.
     """
     homes, sessions = setting.home[labels], setting.plan.sessions
     asked = np.bincount(homes, minlength=sessions)
