@@ -1,1 +1,1 @@
-"""Upgrades carried out in the place where an application keeps its vectors, step by step, each with a way back."""
+"""Upgrades in the place where an application keeps its vectors, in steps that can be rolled back."""

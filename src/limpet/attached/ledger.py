@@ -1,4 +1,4 @@
-"""The ledger of attachments in SQLite or PostgreSQL: what each is made of, where it stands, and what was done."""
+"""The ledger of attachments in SQLite or PostgreSQL: their records, states and journals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from limpet.errors import GalleryError
 
 FORMAT_VERSION = 1
 FAILING = "check the disk and the path, and restore a damaged ledger from a copy; then `limpet upgrade status`."
-"""What to do about a ledger that fails."""
+"""What to do if the ledger fails."""
 _TABLES = (
     "format (version bigint NOT NULL)",
     "attachments (id {0.number}, started {0.moment}, record text NOT NULL, state text NOT NULL{1})",
@@ -33,7 +33,7 @@ class AttachmentEntry(Generic[AttachmentRecord]):
     """An attachment as the ledger has it.
 
     Args:
-        record: What it is made of.
+        record: Fixed properties of the attachment.
     """
 
     id: int
@@ -43,19 +43,19 @@ class AttachmentEntry(Generic[AttachmentRecord]):
 
 
 class AttachmentLedger(Generic[AttachmentRecord]):
-    """The part of a ledger that does not depend on what is attached; every call belongs into a transaction."""
+    """The part of a ledger that does not depend on what is attached; every call must be in a transaction."""
 
     records: TypeAdapter[AttachmentRecord]
     """Reads records."""
     prefix: str
-    """What the names of its tables begin with, such as that of a schema."""
+    """Prefix of the names of its tables, such as a schema."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     @staticmethod
     def statements(dialect: Dialect, prefix: str, further: str = "") -> list[str]:
-        """Return what makes an empty ledger."""
+        """Return the statements that create an empty ledger."""
         return [
             *(f"CREATE TABLE {prefix}{table.format(dialect, further)}" for table in _TABLES),
             f"INSERT INTO {prefix}format VALUES ({FORMAT_VERSION})",
@@ -77,11 +77,11 @@ class AttachmentLedger(Generic[AttachmentRecord]):
             )
 
     def lock(self) -> None:
-        """Keep others from adding attachments during this transaction: only who may write into the ledger can."""
+        """Prevent others from adding attachments in this transaction; only roles that may write the ledger can."""
         self.database.execute(f"SELECT version FROM {self.prefix}format{self.database.dialect.lock}")
 
     def read(self, row: Sequence[Any]) -> AttachmentEntry[AttachmentRecord]:
-        """Return an attachment of its columns id, record, state and started."""
+        """Return an attachment from its columns id, record, state and started."""
         number, record, state, started = row
         with reading(f"Upgrade {number!r:.60} of the ledger", FAILING):
             return AttachmentEntry(
@@ -90,7 +90,7 @@ class AttachmentLedger(Generic[AttachmentRecord]):
             )  # fmt: skip
 
     def add(self, record: AttachmentRecord, event: AttachmentEvent, **further: tuple[str, Any]) -> int:
-        """Add an attachment, and return its number; `lock` comes first."""
+        """Add an attachment, and return its number; call `lock` first."""
         state = advance(AttachmentState(), event)
         columns = {"record": ("?", written(record)), "state": ("?", written(state)), **further}
         self.database.execute(
@@ -103,7 +103,7 @@ class AttachmentLedger(Generic[AttachmentRecord]):
         return int(number)
 
     def apply(self, entry: AttachmentEntry[AttachmentRecord], event: AttachmentEvent) -> AttachmentState:
-        """Apply an event to the state that an attachment has in this transaction, and write both down.
+        """Apply an event to the state that an attachment has in this transaction, and store both.
 
         Raises:
             UpgradeStateError: The step is not possible.
@@ -114,17 +114,17 @@ class AttachmentLedger(Generic[AttachmentRecord]):
         return state
 
     def note(self, number: int, event: AttachmentEvent) -> None:
-        """Write an event down."""
+        """Write an event to the journal."""
         self.database.execute(
             f"INSERT INTO {self.prefix}journal (attachment, event) VALUES (?, ?)", [number, json.dumps(dict(event))]
         )
 
     def journal(self, number: int) -> list[dict[str, object]]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        """Return the events of the journal in order, each with "at", a time, and "kind"."""
         entries = read_journal(self.database, f"{self.prefix}journal", "attachment = ?", number, FAILING)
         return [one.to_dict() for one in entries]
 
 
 def written(value: Any) -> str:
-    """Return a record, or a state, as the ledger keeps it."""
+    """Return a record, or a state, in the format of the ledger."""
     return json.dumps(asdict(value))

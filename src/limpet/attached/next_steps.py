@@ -1,4 +1,4 @@
-"""What to type next, from where an attachment stands."""
+"""The next commands of an attachment, by its phase."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NEEDED = {"new": "MODEL", "old": "OLD_MODEL"}
 
 
 def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, ...]:
-    """Return what to type next, the most sensible first.
+    """Return the next commands, the most useful first.
 
-    Each is possible as it stands. A placeholder in capitals is explained by the purpose.
+    Each is possible now. The purpose explains a placeholder in capitals.
     """
     it = _Steps(found, state)
     if state.phase == "steady":
@@ -40,10 +40,10 @@ def next_steps(found: UpgradeStatus, state: AttachmentState) -> tuple[NextStep, 
 
 
 class _Steps:
-    """The steps, each in the words that it takes.
+    """The steps, each with its command-line arguments.
 
     Args:
-        state: The same, as its ledger has it.
+        state: State of the attachment, as its ledger has it.
     """
 
     def __init__(self, found: UpgradeStatus, state: AttachmentState) -> None:
@@ -57,12 +57,12 @@ class _Steps:
         return ("--allow-missing", str(left)) if left else ()
 
     def _turning(self, side: ModelSide) -> tuple[str, ...]:
-        """Return words of a swap or a rollback: who writes with what then, and what may lack a vector."""
+        """Return arguments of a swap or a rollback: which model writes afterwards, and what may lack a vector."""
         writes = () if self.one_dim and not self.state.shared else ("--writes", side)
         return (*writes, *(() if self.state.shared else self._allowed(side)))
 
     def _source(self, side: ModelSide) -> tuple[str, tuple[str, ...]]:
-        """Return what to put in for a word in capitals, and words that name what makes vectors of a model."""
+        """Return the meaning of a placeholder, and the arguments that name the source of a model's vectors."""
         model = self.found.model(side)
         if model.options:
             return "", tuple(shlex.split(model.options))
@@ -87,7 +87,7 @@ class _Steps:
     @property
     def swap(self) -> NextStep:
         purpose = "query and write with the new model" if self.state.shared else "activate the new model"
-        late = () if self.state.shared else self.fresh("new")  # in a shared column a backfill brings them
+        late = () if self.state.shared else self.fresh("new")  # in a shared column a backfill writes them
         return NextStep(purpose, ("swap", *late, *self._turning("new")))
 
     def back(self) -> list[NextStep]:
@@ -99,7 +99,7 @@ class _Steps:
         return plain + [NextStep(late, ("rollback", *words, *turning))] * (not _stored(words))
 
     def declare_new(self) -> list[NextStep]:
-        """Return the declaration that the application writes with the new model, where it takes no pass."""
+        """Return the declaration that the application writes with the new model, if it needs no pass."""
         behind = self.state.compared and self.found.lacking["new"]
         step = NextStep("declare that the application writes with the new model", ("writes", "--of", "new"))
         return [step] * (self.state.writes == "old" and not behind)
@@ -119,6 +119,6 @@ class _Steps:
 
 
 def _stored(words: tuple[str, ...]) -> bool:
-    """Return whether words name vectors that were made before: no item has one that was written a moment ago."""
+    """Return whether arguments name precomputed vectors, which do not cover items written just now."""
     named = ModelName(words[words.index("--over" if "--over" in words else "--model") + 1], sources=SOURCES)
     return named.scheme == "vectors" and named.place not in _NEEDED.values()

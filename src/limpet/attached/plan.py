@@ -1,4 +1,4 @@
-"""An index that an application owns, before its upgrade is started: what can be planned and rehearsed of it."""
+"""An index that an application owns, before its upgrade is started: plan and rehearse the upgrade."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SampledVectors:
         self.space: Space = vectors.space
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return the vectors of those of the ids that the sample has, in the order given."""
+        """Return the vectors of the ids that the sample has, in the order given."""
         rows = self.vectors.ids.find(list(ids))
         return self.vectors[rows[rows >= 0]]
 
@@ -39,8 +39,8 @@ class Unstarted(OwnedIndex):
     """An index that an application owns, whose upgrade is not started; it is only read.
 
     Args:
-        address: Of a table or a collection, as a source.
-        sample: Which of the old vectors are read; `SAMPLE` of them when left out.
+        address: Address of a table or a collection, as a source.
+        sample: Number of old vectors to read; `SAMPLE` when left out.
         old: Fingerprint of the model that made them.
     """
 
@@ -48,7 +48,7 @@ class Unstarted(OwnedIndex):
 
     def __init__(self, address: Address, sample: Sample | None = None, old: str = _OLD) -> None:
         self._source, self._sample, self._old = open_source(address), sample or Sample(SAMPLE), old
-        if address.roles.id is None and self._source.key is not None:  # as a start has it
+        if address.roles.id is None and self._source.key is not None:  # as a start does
             self._source = open_source(replace(address, roles=replace(address.roles, id=self._source.key)))
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Unstarted(OwnedIndex):
 
     @property
     def rows(self) -> Address:
-        """Where they are, as a source."""
+        """Address of the rows, as a source."""
         return self._source.address
 
     def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
@@ -68,7 +68,7 @@ class Unstarted(OwnedIndex):
 
     @property
     def texts(self) -> WithText:
-        """Texts of the items, for models that embed them anew."""
+        """Texts of the items, for models that re-embed them."""
         return WithText(SourceTexts(self._source))
 
     @property
@@ -83,13 +83,13 @@ class Unstarted(OwnedIndex):
         return embeddings_of(source, fingerprint=self._old, unusable=[])
 
     def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the models; of the new one nothing is known yet."""
+        """Return one of the models; the new one is not known yet."""
         if side == "new":
             return UpgradeModel("declared:new", 0)
         return UpgradeModel(self._old, self.drawn.space.dim)
 
     def plan(self, source: VectorSource | None = None, **options: Unpack[PlanOptions]) -> BackfillPlan:
-        """Say what an upgrade to the model of a source will take; see `Attachment.plan`."""
+        """Estimate the effort of an upgrade to the model of a source; see `Attachment.plan`."""
         drawn, items = self.drawn, self._source.rows
         known = BackfillPlan(
             "the new model" if source is None else source.fingerprint, items, items,

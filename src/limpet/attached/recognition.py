@@ -1,4 +1,4 @@
-"""Whether a model is the one that made vectors which are there, where people only gave that one a name."""
+"""Check that a model is the one that made existing vectors, if the user gave that one only a name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from limpet.geometry import Space
 from limpet.upgrade.vector_sources import VectorSource
 
 _SAMPLE = 24
-"""Items that are embedded again, at most."""
+"""Maximum number of items to embed again."""
 CLOSE = 0.98
-"""Cosine that half of them have at least with what is there; models of one family differ by far more."""
+"""Minimum cosine of half of them with the existing vectors; models of one family differ by far more."""
 
 
 @dataclass(frozen=True)
 class _Recognised:
-    """Vectors of a source, under the name that people gave its model."""
+    """Vectors of a source, under the name that the user gave its model."""
 
     source: VectorSource
     fingerprint: str
@@ -42,10 +42,10 @@ def cosine(one: NDArray[np.float32], another: NDArray[np.float32]) -> float:
 
 
 def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:
-    """Return a source as one of the old model, if it makes the vectors again that are there.
+    """Return a source as one of the old model, if it reproduces the existing vectors.
 
     Raises:
-        DataError: It makes others, or there are none to compare with.
+        DataError: It makes other vectors, or there are none to compare with.
     """
     model = attachment.status().old
     ids = attachment.some(_SAMPLE)

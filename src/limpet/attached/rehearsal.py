@@ -1,4 +1,4 @@
-"""The copy that a rehearsal of an index that an application owns works on: a gallery in memory with a sample of it."""
+"""The copy for the rehearsal of an index that an application owns: a gallery in memory with a sample of its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROWS = 8192
 
 
 def sample_copy(rows: Source, stored: VectorSource, note: str) -> Gallery:
-    """Return a gallery in memory with the vectors of rows, and what else these hold."""
+    """Return a gallery in memory with the vectors of rows and their other columns."""
     columns = columns_of(rows)
     names = [*needed(rows, roles_of(rows), "id"), *columns]
     values: dict[str, tuple[object, ...]] = {}

@@ -1,14 +1,14 @@
-"""Where an upgrade of vectors in somebody else's place stands: its phase, and what only attachments have beside it.
+"""State of an upgrade in the application's own table or collection: its phase, and what only attachments have.
 
 `limpet.upgrade.lifecycle` says which step is possible from which phase. Attachments add:
 
-- ``swap`` needs new vectors that were filled in and indexed. Where the application has to change its own queries (a
+- ``swap`` needs new vectors that were backfilled and indexed. If the application has to change its own queries (a
   side table), there is no swap.
-- With which model the application writes is declared (``writes``). ``finish`` needs the new model and ``cancel`` the
-  old one, since the two cannot be told apart afterwards.
-- Where vectors of both models share one column, its index serves both: there is no step ``index``. ``swap`` and
-  ``rollback`` are possible as long as the upgrade lasts, and again to resume one that was interrupted.
-- Where only a comparison tells what the application wrote (collections), a declaration says how many items the side
+- The model that the application writes with is declared (``writes``). ``finish`` needs the new model and ``cancel``
+  the old one, since the two cannot be distinguished afterwards.
+- If vectors of both models share one column, its index serves both: there is no step ``index``. ``swap`` and
+  ``rollback`` are possible as long as the upgrade lasts, and again to resume an interrupted one.
+- If only a comparison shows what the application wrote (collections), a declaration states by how many items the side
   that is written from then on is behind: a pass that brings it up to date comes first.
 """
 
@@ -27,20 +27,20 @@ AttachmentEvent = Mapping[str, object]
 
 @dataclass(frozen=True)
 class AttachmentState:
-    """What an attachment is, apart from its rows.
+    """State of an attachment, apart from its rows.
 
     Args:
-        old: Fingerprint of the model whose vectors were there.
-        new: Fingerprint of the model that is to take over.
-        writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.
-        filled: Whether a backfill of new vectors came to its end.
+        old: Fingerprint of the model of the existing vectors.
+        new: Fingerprint of the new model.
+        writes: The model whose vectors the application writes, unless a session says otherwise.
+        filled: Whether a backfill of new vectors was completed.
         indexed: Whether the indexes over new vectors were built after that.
-        turned_back: Whether a rollback came after the last swap: a column that both share is to hold old vectors then.
-        swappable: Whether the new vectors can take the place of the old ones, so that the application's queries stay.
+        turned_back: Whether a rollback followed the last swap: a shared column should then hold old vectors.
+        swappable: Whether the new vectors can replace the old ones, so that the application's queries do not change.
         shared: Whether vectors of both models are in one column, which queries of either search.
-        compared: Whether what the application writes is found by comparing both sides.
-        late: With which model the application wrote until a moment ago: deletions of that side count until a pass has
-            looked for them; None where one has.
+        compared: Whether writes of the application are found by comparing both sides.
+        late: The model that the application wrote with until recently: deletions of that side count until a pass has
+            checked for them; None afterwards.
     """
 
     phase: Phase = "steady"
@@ -57,14 +57,14 @@ class AttachmentState:
 
     @property
     def serving(self) -> ModelSide:
-        """Whose vectors the application's queries find; where both share a column, whose queries it is to ask."""
+        """The model whose vectors queries search; in a shared column, the model to embed queries with."""
         if self.phase == "steady":
             return self.writes  # an upgrade ends with one model
         return "new" if self.phase == "swapped" else "old"
 
     @property
     def turns(self) -> ModelSide:
-        """Whose vectors a column that both share is to hold in the end."""
+        """The model whose vectors a shared column should hold in the end."""
         return "old" if self.turned_back else "new"
 
     def fingerprint(self, side: ModelSide) -> str:
@@ -72,13 +72,13 @@ class AttachmentState:
         return self.new if side == "new" else self.old
 
     def side_of(self, model: str) -> ModelSide:
-        """Return which of the two a fingerprint, or the word old or new, names.
+        """Return the side that a fingerprint, or the word old or new, names.
 
         >>> AttachmentState("started", "declared:a", "declared:b").side_of("declared:b")
         'new'
 
         Raises:
-            ConfigError: Neither.
+            ConfigError: It names neither.
         """
         for side in SIDES:
             if model in (side, self.fingerprint(side), self.fingerprint(side).removeprefix("declared:")):
@@ -93,15 +93,15 @@ def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     """Return the state after an event.
 
     Args:
-        state: Before.
-        event: Plain values with "kind" and what the kind needs: "start" (old, new, swappable, shared, compared),
-            "backfill" (of, and once it stopped why: "stopped"), "index", "swap" (writes, if it changes), "rollback"
-            (the same), "writes" (writes), "settled" (late), "finish", "cancel". Where sides are compared, events that
-            change who writes with what say how many items the side that is to be written is "behind", and how many may
-            be ("allow_missing").
+        state: State before the event.
+        event: Plain values with "kind" and the fields of that kind: "start" (old, new, swappable, shared, compared),
+            "backfill" (of, and the reason of the end: "stopped"), "index", "swap" (writes, if it changes), "rollback"
+            (the same), "writes" (writes), "settled" (late), "finish", "cancel". If sides are compared, events that
+            change who writes with what state by how many items the side to be written is "behind", and how many are
+            permitted ("allow_missing").
 
     Raises:
-        UpgradeStateError: The step is not possible from here; the message says what is.
+        UpgradeStateError: The step is not possible in this phase; the message names the possible steps.
         ConfigError: The kind, or a value, is unknown.
     """
     kind = str(event.get("kind"))
@@ -182,7 +182,7 @@ def _writing(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
 
 
 def _declare(state: AttachmentState, side: ModelSide) -> str:
-    """Return what to type to declare it: where sides are compared, with the model that a pass may need."""
+    """Return the command that declares it: if sides are compared, with the model that a pass may need."""
     model = " --model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
     return f"`limpet upgrade writes --of {side}{model}`"
 

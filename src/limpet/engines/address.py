@@ -15,23 +15,23 @@ from limpet.errors import ConfigError, nearest, refuse, unknown_name, without_se
 Missing = Literal["refuse", "skip"]
 
 SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9-]+)(?:\+\w+)?:(?=.)")
-"""What a URL begins with: a kind of source, and perhaps a driver, which is passed over."""
+"""Start of a URL: a kind of source, and an optional driver, which is ignored."""
 _SAME = {"postgres": "postgresql"}
 _NAME = re.compile(r"\w+")
-_FEW = 10  # options that a message lists; libpq has fifty
+_FEW = 10  # maximum number of options in a message; libpq has fifty
 _OPTIONS = (
     "table", "collection", "id", "vector", "text", "image", "label", "where", "sample", "seed", "model", "similarity",
     "missing",
 )  # fmt: skip
-"""What the URL of every kind may say after its question mark."""
+"""Query parameters of all kinds of URLs."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what; None for what there is no column of, or of which nothing was said.
+    """Roles of columns; None if there is no such column, or if none was named.
 
     Args:
-        id: Texts or whole numbers, none twice.
+        id: Unique texts or integers.
         image: Paths of images to embed.
         label: Classes, by number or name.
     """
@@ -45,10 +45,10 @@ class Roles:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows drawn by chance and by their ids alone: of the same ids, every source gives the same ones.
+    """A random sample of rows by their ids alone: for the same ids, every source gives the same sample.
 
     Args:
-        rows: How many, at least 1; all where there are fewer.
+        rows: Number of rows, at least 1; all if there are fewer.
     """
 
     rows: int
@@ -57,19 +57,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a source is, and how it is read.
+    """Address of a source, and how it is read.
 
     Args:
         scheme: Its kind, a key of `limpet.engines.sources.SOURCES`.
-        place: ``scheme://user:password@host/path`` of a service, or a path; may hold a password.
-        table: Table or collection; None where the place is one.
-        roles: Which column is what, as far as it was said.
-        where: Conditions such as ``price<10``, all of which hold for the rows that count.
-        sample: Which of those are read; all where it is None.
-        model: What people call the model that made the vectors.
-        similarity: How these are compared, a key of `SIMILARITIES`.
-        missing: What becomes of rows without a vector.
-        options: What else was said; may hold a password.
+        place: ``scheme://user:password@host/path`` of a service, or a path; may contain a password.
+        table: Table or collection; None if the place is one.
+        roles: Roles of columns, as far as they were named.
+        where: Conditions such as ``price<10``, which all rows must match.
+        sample: Sample of these rows to read; all rows if None.
+        model: Name of the model that made the vectors.
+        similarity: Similarity of the vectors, a key of `SIMILARITIES`.
+        missing: Treatment of rows without a vector.
+        options: Other parameters; may contain a password.
     """
 
     scheme: str
@@ -85,13 +85,13 @@ class Address:
 
     @property
     def name(self) -> str:
-        """What to call it in messages, without a password."""
+        """Name for messages, without a password."""
         place = without_secrets(self.place)
         return f"table '{self.table}' of {place}" if self.table else place
 
     @property
     def called(self) -> str:
-        """What people call the vectors there: their model, or the table and its column, or the file."""
+        """Display name of the vectors: their model, or the table and its column, or the file."""
         parts = [self.table or PurePath(without_secrets(self.place)).stem, self.roles.vector]
         return self.model or ".".join(part for part in parts if part)
 
@@ -99,7 +99,7 @@ class Address:
         """Refuse options that a kind of source does not know.
 
         Raises:
-            ConfigError: There is one.
+            ConfigError: An option is unknown.
         """
         for name in self.options:
             if name not in known:
@@ -111,7 +111,7 @@ class Address:
 
 
 def scheme_of(url: str) -> str | None:
-    """Return the kind of source that a text would be the URL of; None of what is no URL.
+    """Return the kind of source of a URL; None if the text is no URL.
 
     >>> scheme_of("postgres+psycopg://h/d"), scheme_of("lance:db#t"), scheme_of("runs/old"), scheme_of("C:")
     ('postgresql', 'lance', None, None)
@@ -121,13 +121,13 @@ def scheme_of(url: str) -> str | None:
 
 
 def read_address(url: str) -> Address:
-    """Read a URL such as ``postgresql://me@host/shop?table=items&vector=emb`` or ``lance:PATH#items?vector=emb``.
+    """Parse a URL such as ``postgresql://me@host/shop?table=items&vector=emb`` or ``lance:PATH#items?vector=emb``.
 
     Args:
         url: A scheme, a place and, after a question mark, options. A path may be followed by ``#`` and a table.
 
     Raises:
-        ConfigError: It cannot be read, or an option has a wrong value. No message repeats a password.
+        ConfigError: The URL cannot be parsed, or an option has a wrong value. No message repeats a password.
 
     >>> address = read_address("lance:db#items?vector=emb&where=price<10&sample=100")
     >>> address.place, address.table, address.roles.vector, address.where, address.sample

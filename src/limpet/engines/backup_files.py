@@ -1,4 +1,4 @@
-"""Copies of a gallery: what they must hold, and folders that appear whole or not at all."""
+"""Copies of a gallery: their expected content, and folders that appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from limpet.support.disk import Disk, whole_folder
 
 @dataclass(frozen=True)
 class Contents:
-    """What a copy of a gallery has to hold.
+    """Expected content of a copy of a gallery.
 
     Args:
         sequence: Number of the last commit.
-        rows: How many vectors by generation, of those that have any.
+        rows: Number of vectors by generation, for generations that have any.
     """
 
     sequence: int
@@ -31,12 +31,12 @@ class Contents:
 
     @classmethod
     def of(cls, pointer: Pointer) -> Contents:
-        """Return what a pointer names."""
+        """Return the contents of a pointer."""
         names = sorted({name for names in pointer.held for name in names})
         return cls(pointer.sequence, pointer.items, {name: pointer.covered([name]) for name in names})
 
     def compare(self, pointer: Pointer, rows: Mapping[str, int]) -> None:
-        """Compare with what is there.
+        """Compare with the actual content.
 
         Raises:
             GalleryError: They differ.
@@ -51,7 +51,7 @@ class Contents:
 
 
 def _words(contents: Contents) -> str:
-    """Write what there is.
+    """Describe the contents in words.
 
     >>> _words(Contents(7, 3, {"g1": 3, "g2": 1}))
     'commit 7, 3 items, 3 vectors of g1, 1 vectors of g2'
@@ -62,15 +62,15 @@ def _words(contents: Contents) -> str:
 
 @contextmanager
 def appearing(path: Path, disk: Disk, who: str) -> Iterator[Path]:
-    """Let a folder be filled beside the place where it then appears, durable, whole or not at all.
+    """Fill a temporary folder next to the place where it then appears, durably and completely or not at all.
 
     Yields:
         The folder to fill.
 
     Raises:
         ConfigError: Another process is filling it.
-        GalleryError: Something is there.
-        StoreError: The disk fails; nothing is left.
+        GalleryError: The place is not empty.
+        StoreError: The disk fails; no files are left.
     """
     refuse_taken(Path(os.path.realpath(path)))
     with failing(path), whole_folder(path, who, disk) as folder:
@@ -84,11 +84,11 @@ def restore_folder(
     disk: Disk,
     opened: Callable[[str, Disk], Store],
 ) -> None:
-    """Copy a backup to where a gallery of the same kind then is.
+    """Copy a backup to a new place of a gallery of the same kind.
 
     Raises:
-        GalleryError: Something is there, or what was copied does not hold what it should.
-        StoreError: A disk fails; nothing is left.
+        GalleryError: The place is not empty, or the copy does not have the expected content.
+        StoreError: A disk fails; no files are left.
     """
     with appearing(path, disk, "restore") as folder:
         copies = DigestedFolder(folder, disk, on_bytes=backup.on_bytes)

@@ -1,4 +1,4 @@
-"""What no store accepts: ids that are no names, vectors that are no numbers."""
+"""Checks of all stores: valid ids and vectors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from limpet.errors import DataError, LastingStoreError, StoreError
 
 
 def checked_queries(queries: NDArray[np.float32], width: int, k: int) -> NDArray[np.float32]:
-    """Return queries as a store compares them.
+    """Return queries in the form in which a store compares them.
 
     Args:
         queries: float32 (Q, width).
-        width: Of the vectors that they are compared with.
+        width: Width of the vectors that they are compared with.
         k: Hits per query.
 
     Raises:
-        DataError: Another shape or type, values that are not finite, or k below 1.
+        DataError: The shape or type is wrong, values are not finite, or k is below 1.
     """
     if k < 1:
         raise DataError(f"A search for {k} hits.", expected="1 or more")
@@ -40,7 +40,7 @@ OF_GALLERIES = "look at the rest with `limpet doctor`; restore the gallery from 
 
 
 def damaged(what: str, why: str, to_do: str = OF_GALLERIES) -> StoreError:
-    """Build the error for a record that is not as it was written."""
+    """Build the error for a damaged record."""
     return LastingStoreError(f"{what} is damaged: {why}.", to_do=to_do)
 
 
@@ -54,7 +54,7 @@ def refuse_wrong_ids(ids: Sequence[str], what: str) -> None:
 
 
 def _all_storable(ids: Sequence[str]) -> bool:
-    """Say the same of all ids at once, which is faster than asking one by one."""
+    """Check all ids at once, which is faster than one by one."""
     try:
         return all(ids) and "\0".join(ids).encode().count(0) == max(0, len(ids) - 1)
     except (TypeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""What an engine of collections has to do for an upgrade: read, write and remove rows of two sides."""
+"""Interface of engines of collections for an upgrade: read, write and remove rows of two sides."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import without_secrets
 
 AT_ONCE = 256
-"""Rows read, or written, at a time at first."""
+"""Initial number of rows to read, or write, at a time."""
 _MOST, _BYTES = 16_384, 16 * 2**20
 _HELPS, _LONG = 1.2, 2.0
 _LEVELS = 4096.0
-"""Of a standard deviation: two vectors that are not the same agree in all three places once in 10 ** 10 times."""
+"""Levels per standard deviation: two different vectors agree in all three components once in 10 ** 10 times."""
 PART = 8
-"""Bytes of a part of a digest: the first tells the fields of an item, the next its vector, further ones other vectors.
+"""Bytes of a part of a digest: the first covers the fields of an item, the next its vector, further ones other vectors.
 
-Those of vectors are four numbers of 16 bits each, and two vectors are the same where all differ by 1 at most: a folder
-of Qdrant rounds vectors in another way when it is opened than when they are written.
+Parts of vectors are four 16-bit numbers, and two vectors count as equal if all differ by 1 at most: a Qdrant folder
+rounds vectors differently when it is opened than when they are written.
 """
 UNREAD = b""
 """Placeholder for a digest that is not needed."""
@@ -62,13 +62,13 @@ class Pace:
             self._best, self._chances = speed, 2
             if seconds < _LONG:
                 self.rows = min(4 * self.rows, self._most)
-        else:  # a busy moment, or as fast as it gets
+        else:  # a busy server, or the maximum speed
             self._chances -= 1
 
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """An approximate index over the new vectors, as there is one over the old ones."""
+    """An approximate index over the new vectors that corresponds to one over the old ones."""
 
     name: str
     built: bool
@@ -76,10 +76,10 @@ class IndexStatus:
 
 @dataclass(frozen=True)
 class Target:
-    """What an application names when it searches or writes.
+    """Target that an application names when it searches or writes.
 
     Args:
-        vector: The vector, where a collection has several; else None.
+        vector: Name of the vector, if a collection has several; else None.
     """
 
     collection: str
@@ -88,14 +88,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is known of an attachment before its new side has a place.
+    """Properties of an attachment before its new side exists.
 
     Args:
-        collection: That is attached to, no alias.
-        vector: The column of its vectors.
-        alias: What is set after every swap; None for nothing.
-        beside: Where the new vectors are to be, one of `Engine.beside`; the engine's choice when None.
-        new: Name of what is made; one with the number when None.
+        collection: Name of the attached collection, no alias.
+        vector: Column of its vectors.
+        alias: Alias that is set after every swap; None for none.
+        beside: Place of the new vectors, one of `Engine.beside`; the engine's choice when None.
+        new: Name of the new target; one with the number when None.
     """
 
     collection: str
@@ -106,7 +106,7 @@ class Wanted:
     number: int
 
     def name_after(self, old: str) -> str:
-        """Return the name of what is made in place of something.
+        """Return the name of the new target after the old one's name.
 
         >>> Wanted("items", "emb", None, None, None, 2).name_after("items_upgrade1")
         'items_upgrade2'
@@ -116,14 +116,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class CollectionRow:
-    """What one side holds of an item.
+    """One side's data of an item.
 
     Args:
-        id: Of the item, as text.
-        vector: Of the side's model, float32 (D,); None where there is none.
-        rest: Everything else, as the engine has it.
-        digest: What tells this state of the row from any other; None where it has no vector.
-        values: What the application keeps of the item by name, such as its text.
+        id: Id of the item, as text.
+        vector: Vector of the side's model, float32 (D,); None if missing.
+        rest: Everything else, in the engine's form.
+        digest: Digest of this state of the row; None if it has no vector.
+        values: The application's fields of the item by name, such as its text.
     """
 
     id: str
@@ -136,7 +136,7 @@ class CollectionRow:
 def digest_of(
     value: Any, vector: NDArray[np.float32] | None = None, others: Mapping[str, NDArray[np.float32]] | None = None
 ) -> bytes:
-    """Return what differs where what JSON writes of a value does, or a vector by more than rounding; see `PART`.
+    """Return a digest that changes with the JSON of a value, or with a vector by more than rounding; see `PART`.
 
     >>> digest_of({"text": "a"}, np.ones(2))[:PART] == digest_of({"text": "a"}, np.zeros(2))[:PART]
     True
@@ -147,7 +147,7 @@ def digest_of(
 
 
 def _sketch(vector: NDArray[np.float32] | None) -> bytes:
-    """Return three places of a direction, and the length, each as a number of 16 bits."""
+    """Return three components of a direction, and the length, each as a 16-bit number."""
     if vector is None or not (length := float(np.linalg.norm(vector))):
         return bytes(PART)
     places = _axes(len(vector)) @ (np.asarray(vector, np.float64) / length) * _LEVELS
@@ -165,37 +165,37 @@ def _written(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON knows of values of the engines: vectors, sparse vectors, bytes."""
+    """Convert values of the engines for JSON: vectors, sparse vectors, bytes."""
     if hasattr(value, "model_dump"):
         return value.model_dump()
     return value.hex() if isinstance(value, bytes) else np.asarray(value).tolist()
 
 
 class Engine(ABC):
-    """Rows of two sides in one service; everything that it acknowledges is seen by the next call.
+    """Rows of two sides in one service; everything that it acknowledges is visible to the next call.
 
     Args:
-        address: Of the service, or of its folder or file.
-        old: What holds the old vectors.
-        new: What holds the new ones, or is to.
+        address: Address of the service, or of its folder or file.
+        old: Target of the old vectors.
+        new: Target of the new vectors, which may not exist yet.
         dim: Dimension of the new vectors.
-        version: A field that the application changes with every write; None to compare rows as a whole.
+        version: Field that the application changes with every write; None to compare whole rows.
 
     Attributes:
-        place: What is attached to, in words.
+        place: Description of the attached collection.
         shared: Whether both sides are vectors of the same items.
     """
 
     service: ClassVar[str]
-    """What it is called."""
+    """Name of the service."""
     beside: ClassVar[Collection[str]] = ()
-    """What the URL may say of where the new vectors are to be; nothing where there is no choice."""
+    """Permitted places of the new vectors in the URL; empty if there is no choice."""
     scopes: ClassVar[Mapping[str, str]] = {}
-    """Options of a service's URL inside which names of collections are unique, each with its default."""
+    """URL options that scope the names of collections, each with its default."""
     port: ClassVar[int]
-    """Of a service whose URL names none."""
+    """Default port of the service."""
     promises: ClassVar[Promises] = Promises.of_collections()
-    """What an upgrade may count on here."""
+    """Guarantees for an upgrade."""
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._dim, self._version = address, dim, version
@@ -207,35 +207,35 @@ class Engine(ABC):
     @classmethod
     @abstractmethod
     def resolved(cls, address: Address, name: str) -> str:
-        """Return the collection that a name or an alias leads to."""
+        """Return the collection of a name or an alias."""
 
     @classmethod
     @abstractmethod
     def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
-        """Return what holds the old vectors, and what is to hold the new ones.
+        """Return the targets of the old and the new vectors.
 
         Raises:
-            ConfigError: They cannot be where they are wanted.
+            ConfigError: The requested place is not possible.
         """
 
     def refuse(self) -> None:  # noqa: B027
-        """Refuse what the new side could not be a faithful copy of: nothing, unless an engine says otherwise.
+        """Refuse a collection that cannot be copied faithfully; nothing by default.
 
         Raises:
-            GalleryError: Everything that hinders is named.
+            GalleryError: The message names all reasons.
         """
 
     def target(self, side: ModelSide) -> Target:
-        """Return what holds the rows of a side."""
+        """Return the target of the rows of a side."""
         return self._targets[side]
 
     @abstractmethod
     def create(self) -> None:
-        """Make the place of the new side where it is not there."""
+        """Create the new side if it does not exist."""
 
     @abstractmethod
     def is_there(self) -> bool:
-        """Say whether the place of the new side is there."""
+        """Say whether the new side exists."""
 
     @abstractmethod
     def scan(
@@ -251,26 +251,26 @@ class Engine(ABC):
 
     @abstractmethod
     def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
-        """Return those of the rows that are there; without their vectors they have no digest."""
+        """Return the existing rows; without their vectors they have no digest."""
 
     @abstractmethod
     def put(
         self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
     ) -> None:
-        """Write rows as a whole; where both sides are vectors of the same items, those of items that are there.
+        """Write whole rows; if both sides are vectors of the same items, vectors of existing items.
 
         Args:
-            side: Which.
-            rows: What to write.
-            there: What this side holds of these items, by id, where it was just read.
+            side: The side to write.
+            rows: Rows to write.
+            there: Current rows of these items on this side, by id, if they were just read.
         """
 
     @abstractmethod
     def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
-        """Remove rows of a side; never asked where both sides are vectors of the same items."""
+        """Remove rows of a side; never called if both sides are vectors of the same items."""
 
     def build(self) -> None:  # noqa: B027
-        """Build the index of the new side as that of the old one is: nothing, where the service does by itself."""
+        """Build the new side's index like that of the old one; does nothing if the service builds it by itself."""
 
     @abstractmethod
     def indexes(self) -> tuple[IndexStatus, ...]:
@@ -278,16 +278,16 @@ class Engine(ABC):
 
     @abstractmethod
     def aliased(self, alias: str) -> str | None:
-        """Return what collection an alias leads to."""
+        """Return the collection of an alias."""
 
     @abstractmethod
     def set_alias(self, alias: str, side: ModelSide) -> None:
-        """Let an alias lead to the collection of a side."""
+        """Point an alias to the collection of a side."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove the place of the new side where it is there."""
+        """Remove the new side if it exists."""
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         self._open.close()

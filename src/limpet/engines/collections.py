@@ -18,4 +18,4 @@ ENGINES: Registry[type[Engine]] = Registry(
     ),
     expected="a class that is a limpet.engines.collection.Engine",
 )
-"""What upgrades collections, by the scheme of their URLs."""
+"""Classes that upgrade collections, by the scheme of their URLs."""

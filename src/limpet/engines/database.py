@@ -1,4 +1,4 @@
-"""A database that keeps a ledger: SQLite or PostgreSQL, by one protocol and what differs in their SQL."""
+"""Protocol of a database with a ledger, SQLite or PostgreSQL, and the differences of their SQL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs in SQL.
+    """Differences in SQL.
 
     Args:
         text: Column type of texts that are ordered by their bytes.
         bytes: Column type of bytes.
-        number: Definition of a primary key that the database counts up.
-        moment: Definition of a column of seconds since 1970 (UTC), which the clock of the database fills.
+        number: Definition of an auto-increment primary key.
+        moment: Definition of a column of seconds since 1970 (UTC), which the database sets to the current time.
         member: Condition that a column is one of some texts, with one ``?``.
         members: Makes the value for it.
-        exists: Query that returns a row if there is a table of the name ``?``.
-        schema: Statements that make a schema ``{}`` where it is missing; none where names have none.
-        lock: End of a query that keeps others from changing the rows, within a transaction that does not do so itself.
+        exists: Query that returns a row if a table of the name ``?`` exists.
+        schema: Statements that create a schema ``{}`` if it is missing; none if the database has no schemas.
+        lock: Suffix of a query that locks the rows, within a transaction that does not do so itself.
     """
 
     text: str
@@ -65,11 +65,11 @@ POSTGRES = Dialect(
 
 
 class Database(Protocol):
-    """What a ledger needs of a connection. Statements have ``?`` for values."""
+    """A connection as a ledger needs it. Statements have ``?`` for values."""
 
     @property
     def dialect(self) -> Dialect:
-        """What differs in SQL."""
+        """Differences in SQL."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
@@ -78,17 +78,17 @@ class Database(Protocol):
         """Run one statement for many rows of values."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """All or nothing; durable on leaving it without an error."""
+        """Run a transaction, durable when the block ends without an error."""
 
 
 class ClosableDatabase(Database, Protocol):
     """A database that can be closed."""
 
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> AbstractContextManager[None]:
-        """Let one process at a time be in such a block of a name; one that ends leaves it.
+        """Let one process at a time run a block of this name; a process that ends releases it.
 
         Raises:
-            LockedError: Another process was in it for longer.
+            LockedError: Another process held it for longer.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A folder whose files are written once, each with a digest of what was written into it."""
+"""A folder whose files are written once, each with a digest of its content."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BLOCK = 1 << 20
 
 
 class DigestedFolder:
-    """A folder whose files are written once; what they hold can be compared with what was written.
+    """A folder whose files are written once, and can be verified by their digests.
 
     Args:
-        digests: SHA-256 by name, of what is there already.
-        on_bytes: Told how many bytes were written or read.
+        digests: SHA-256 by name, of existing files.
+        on_bytes: Called with the number of bytes written or read.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DigestedFolder:
         self.digests[name] = digest.hexdigest()
 
     def copy(self, source: Path, name: str) -> None:
-        """Write a copy of a file; where it is a hard link to one that was copied before, the copy is one, too."""
+        """Write a copy of a file; if it is a hard link to a file that was copied before, link the copies, too."""
         with failing(self.path):
             found = source.stat()
             first = self._copied.setdefault((found.st_dev, found.st_ino), name)
@@ -60,16 +60,16 @@ class DigestedFolder:
         self.write(name, _blocks(source))
 
     def take(self, name: str) -> None:
-        """Take in a file that something else has written into the folder."""
+        """Add a file that other code has written into the folder."""
         with failing(self.path), (self.path / name).open("rb") as file:
             self.digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Yield what a file holds.
+        """Yield the content of a file.
 
         Raises:
-            GalleryError: At its end, if that is not what was written.
-            StoreError: It cannot be read.
+            GalleryError: The content differs from what was written; raised at the end.
+            StoreError: The file cannot be read.
         """
         digest = hashlib.sha256()
         for block in _blocks(self.path / name):
@@ -85,7 +85,7 @@ class DigestedFolder:
             )
 
     def check(self) -> None:
-        """Read every file and compare it with what was written; see `read`."""
+        """Read every file and verify its digest; see `read`."""
         for name in self.digests:
             for _ in self.read(name):
                 pass
@@ -111,7 +111,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def failing(path: Path) -> Iterator[None]:
-    """Turn errors of the disk that a folder is written to into those of limpet."""
+    """Convert errors of the disk of a folder to those of limpet."""
     try:
         yield
     except OSError as error:

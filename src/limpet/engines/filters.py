@@ -1,8 +1,8 @@
-"""Conditions on metadata: values that say which items count, the same for every store.
+"""Conditions on metadata that select items, the same for every store.
 
-A filter is true or false of an item, nothing between: a value that is missing (or, in a column of JSON, null or of
-another type than what it is compared with) meets no comparison, and `Not` turns false into true. So ``price != 3``
-holds for items with another price, and ``NOT price = 3`` for those without one, too.
+A filter is either true or false for an item: a missing value (or, in a JSON column, null or a value of another type
+than the one it is compared with) matches no comparison, and `Not` turns false into true. So ``price != 3`` matches
+items with another price, and ``NOT price = 3`` also those without one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Value = str | int | float | bool
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 """What a JSON document can hold."""
 Metadata = Mapping[str, Json]
-"""What is known of an item, by column: values (`Value`), of a column of JSON objects; what is missing is left out."""
+"""Metadata of an item by column: values (`Value`), or objects in JSON columns; missing values are left out."""
 
 COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool, "json": dict}
 """Types of metadata columns, by name."""
 
 COMPARISONS = ("=", "!=", "<=", ">=", "<", ">")
 _ORDERED = ("<", "<=", ">", ">=")
-_DEEPEST = 20  # parts within parts; the SQL of Lance ends at 50 parentheses
+_DEEPEST = 20  # maximum nesting; the SQL of Lance permits 50 parentheses
 _MOST_PARTS = 1000
 _LEAST = -(2**63)
-_LARGEST_IN_JSON = 2**53  # beyond it readers of JSON disagree
+_LARGEST_IN_JSON = 2**53  # JSON readers disagree on larger integers
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Condition:
     """A column compared with a value; items without a value never match.
 
     Args:
-        column: Name of a metadata column; in a column of JSON with the way to a value, such as ``attributes.colour``
+        column: Name of a metadata column; for a JSON column with the path to a value, such as ``attributes.colour``
             or ``attributes."max speed"``.
         comparison: "=", "!=", "<", "<=", ">" or ">=".
-        value: A text, number or truth value.
+        value: A text, number or boolean.
     """
 
     column: str
@@ -54,7 +54,7 @@ class In:
 
     Args:
         column: See `Condition`.
-        values: Texts, numbers or truth values; of none, no item matches.
+        values: Texts, numbers or booleans; without any, no item matches.
     """
 
     column: str
@@ -74,7 +74,7 @@ class Exists:
 
 @dataclass(frozen=True)
 class And:
-    """All of these hold; also where there are none."""
+    """All of these hold; true if empty."""
 
     parts: Sequence[Filter]
 
@@ -94,9 +94,9 @@ class Not:
 
 
 Leaf = Condition | In | Exists
-"""A filter that looks at one value."""
+"""A filter on one value."""
 Filter = Leaf | And | Or | Not
-"""What items must meet; `checked` makes of it one that stores take."""
+"""Filter on items; `checked` converts it to the form that stores take."""
 Conditions = tuple[Condition, ...]
 """Comparisons that all hold."""
 
@@ -107,7 +107,7 @@ def between(column: str, least: Value, most: Value) -> And:
 
 
 def path_of(column: str) -> tuple[str, ...]:
-    """Return the name of a column and the keys that lead to a value in it; keys with other signs stand in quotes.
+    """Return the name of a column and the keys of a value in it; keys with special characters are in quotes.
 
     >>> path_of("price"), path_of('attributes.size."max. speed"')
     (('price',), ('attributes', 'size', 'max. speed'))
@@ -136,7 +136,7 @@ def _key(rest: str) -> tuple[str, int]:
 
 
 def leaves(where: Filter) -> Iterator[Leaf]:
-    """Yield the parts of a filter that look at one value."""
+    """Yield the parts of a filter that each test one value."""
     if isinstance(where, (And, Or)):
         for part in where.parts:
             yield from leaves(part)
@@ -147,11 +147,11 @@ def leaves(where: Filter) -> Iterator[Leaf]:
 
 
 def checked(where: Filter | Sequence[Filter] | None, columns: Mapping[str, str]) -> Filter | None:
-    """Return a filter whose values have the types of their columns, in tuples; None for no condition at all.
+    """Return a filter whose values have the types of their columns, in tuples; None for no condition.
 
     Args:
         where: A filter, or several that all have to hold.
-        columns: Types of the columns that there are, by name.
+        columns: Types of the existing columns, by name.
 
     Raises:
         ConfigError: A column or comparison is unknown, a value has another type, or there are too many parts.
@@ -192,10 +192,10 @@ def _checked(where: Filter, columns: Mapping[str, str], depth: int) -> Filter:
 
 
 def kind_of(column: str, columns: Mapping[str, str]) -> str:
-    """Return the type of a column; "json" of what lies within one.
+    """Return the type of a column; "json" for a path within one.
 
     Raises:
-        ConfigError: It is unknown, or of a type that nothing lies in.
+        ConfigError: The column is unknown, or has a path but is not JSON.
     """
     if column in columns:  # tables of other programs may have columns with dots
         return columns[column]
@@ -228,7 +228,7 @@ def _fitting(column: str, comparison: str, value: Any, columns: Mapping[str, str
 
 
 def _all_fit(values: Sequence[Any], kind: str) -> bool:
-    """Say of many plain values at once that a column of a type holds them as they are; False leaves it open."""
+    """Say whether a column of a type can hold all of many plain values unchanged; False means not determined."""
     types = set(map(type, values))
     if kind == "text" and types == {str}:
         joined: str = "".join(values)
@@ -267,11 +267,11 @@ def _fits_in_json(value: object, depth: int = _DEEPEST) -> bool:
 
 
 def sql(where: Filter, leaf: Callable[[Leaf], str] | None = None) -> str:
-    """Write a checked filter as SQL; without a value, a condition is neither true nor false.
+    """Write a checked filter as SQL; a condition on a missing value is NULL.
 
     Args:
         where: The filter.
-        leaf: Writes the parts that look at one value; `leaf_sql` when left out.
+        leaf: Writes the parts that each test one value; `leaf_sql` when left out.
 
     >>> sql(And((Condition("colour", "=", "it's red"), Not(In("price", (5, 7))))))
     "(`colour` = 'it''s red' AND (`price` IN (5, 7)) IS NOT TRUE)"
@@ -282,13 +282,13 @@ def sql(where: Filter, leaf: Callable[[Leaf], str] | None = None) -> str:
             word, alone = ("AND", "TRUE") if isinstance(where, And) else ("OR", "FALSE")
             return f"({f' {word} '.join(sql(part, leaf) for part in parts)})" if parts else alone
         case Not(part):
-            return f"({sql(part, leaf)}) IS NOT TRUE"  # true where a missing value leaves it open
+            return f"({sql(part, leaf)}) IS NOT TRUE"  # also true for NULL
         case _:
             return leaf(where)
 
 
 def leaf_sql(leaf: Leaf, prefix: str = "") -> str:
-    """Write what looks at one value of a column as SQL; columns are called ``prefix`` and their name."""
+    """Write a filter on one value of a column as SQL; column names get the ``prefix``."""
     column = column_name(prefix + leaf.column)
     match leaf:
         case In(_, values):
@@ -300,20 +300,20 @@ def leaf_sql(leaf: Leaf, prefix: str = "") -> str:
 
 
 def column_name(name: str) -> str:
-    """Write the name of a column as the SQL of Lance does.
+    """Quote the name of a column for the SQL of Lance.
 
     >>> column_name("max speed")
     '`max speed`'
 
     Raises:
-        ConfigError: It holds the one sign that cannot be written there.
+        ConfigError: The name contains the quote character, which cannot be escaped.
     """
     refuse("`" in name, f"The column {name!r}.", "a name without ` where rows are compared or asked for by it")
     return f"`{name}`"
 
 
 def literal(value: Any) -> str:
-    """Write a value as SQL does; the smallest integer as a sum, since it would be read as a number that is not one."""
+    """Write a value as SQL; the smallest integer as a sum, since its digits alone would be parsed as a float."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Folders that hold a gallery: making one, and finding out what is in one."""
+"""Folders that hold a gallery: create one, and determine the kind of its gallery."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _TRACES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal"
 
 
 def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -> SqliteDatabase:
-    """Make a folder with the ledger of an empty gallery, durably.
+    """Create a folder with the ledger of an empty gallery, durably.
 
     Args:
-        path: The folder; it may be there if it is empty, or holds only what an interrupted creation left.
-        kind: Of the store.
-        disk: What makes it durable.
+        path: The folder; it may exist if it is empty, or holds only the files of an interrupted creation.
+        kind: Kind of the store.
+        disk: Makes it durable.
         more: Statements that create tables of the store.
 
     Raises:
-        GalleryError: A gallery, or something else, is there.
-        StoreError: The folder cannot be made.
+        GalleryError: The folder is not empty.
+        StoreError: The folder cannot be created.
     """
     _refuse_gallery(path)
     _refuse_other_files(path)
@@ -36,7 +36,7 @@ def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -
         path.mkdir(parents=True, exist_ok=True)
     database = SqliteDatabase(path / DATABASE, disk)
     GalleryLedger(database).create(kind, more)
-    with translated(path):  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
+    with translated(path):  # SQLite syncs its file; opening it here as well would release SQLite's locks on it
         disk.sync([path.absolute(), *missing_folders])
     return database
 
@@ -45,7 +45,7 @@ def refuse_taken(path: Path) -> None:
     """Refuse a place that no folder can be moved to.
 
     Raises:
-        GalleryError: Something is there already.
+        GalleryError: The place exists already.
     """
     _refuse_gallery(path)
     with translated(path):
@@ -74,7 +74,7 @@ def open_folder(path: Path, disk: Disk) -> SqliteDatabase:
     """Return the database of the gallery in a folder.
 
     Raises:
-        GalleryError: There is none, or one of another format version.
+        GalleryError: The gallery does not exist, or has another format version.
     """
     if kind_of(path) is None:
         raise missing(path)
@@ -88,11 +88,11 @@ def open_folder(path: Path, disk: Disk) -> SqliteDatabase:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the kind of the gallery in a folder, None where there is none.
+    """Return the kind of the gallery in a folder, None if it has none.
 
     Raises:
-        GalleryError: The path is not a folder, or the database is none of a gallery.
-        StoreError: There is a file of that name that is no database.
+        GalleryError: The path is not a folder, or the database is not one of a gallery.
+        StoreError: The file of that name is no database.
     """
     if path.exists() and not path.is_dir():
         raise GalleryError(f"'{path}' is a file.", to_do="choose another path.", intact="Nothing was changed.")
@@ -120,7 +120,7 @@ def _kind(path: Path, connection: sqlite3.Connection) -> str | None:
 
 
 def missing(path: Path, kind: str = "") -> GalleryError:
-    """Build the error for a gallery that is not there; where something else is, for that."""
+    """Build the error for a missing gallery, or for something else in its place."""
     _refuse_other_files(path)
     return GalleryError(
         f"There is no gallery in '{path}'.",

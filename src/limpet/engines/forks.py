@@ -1,9 +1,9 @@
-"""Forks: what none may cut in two, and what a forked child puts right before it goes on.
+"""Forks: operations that a fork must not interrupt, and state that a forked child must reset.
 
-DataLoader and multiprocessing fork under a gallery's feet. The child has the locks of threads that it does not have,
-the handle on which its parent holds the writer's lock, and connections that only one process may use. SQLite cannot
-even open a file in the child that is open in the parent: it believes to hold the parent's locks. So objects let go
-before a fork, and start anew in the child::
+DataLoader and multiprocessing fork a process that uses a gallery. The child has the locks of threads that it does not
+have, the handle of the lock that its parent holds as writer, and connections that only one process may use. SQLite
+cannot even open a file in the child that is open in the parent: it assumes that it holds the parent's locks. So objects
+release these before a fork, and start anew in the child::
 
     at_fork(self, before=Pool.let_go, in_child=Pool.start_anew)  # weak: an object that is gone is not called
 
@@ -24,12 +24,12 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 Methods = WeakKeyDictionary[Any, list[Callable[[Any], None]]]
 
-_LONGEST = 30.0  # seconds that a fork waits; then the child has to do without what is in use
+_LONGEST = 30.0  # maximum seconds that a fork waits; then the child cannot use what was in use
 
 _before: Methods = WeakKeyDictionary()
 _in_child: Methods = WeakKeyDictionary()
 _gate = threading.Condition()
-_inside: dict[int, int] = {}  # how deep threads are inside `unforked`, by their number
+_inside: dict[int, int] = {}  # nesting depth of `unforked` by thread id
 _waiting = 0  # threads that wait for exclusive access; no other thread enters meanwhile
 
 
@@ -51,7 +51,7 @@ def at_fork(
 
 @contextmanager
 def unforked() -> Iterator[None]:
-    """Do what a fork must not cut in two; it may be nested."""
+    """Run a block that a fork must not interrupt; it may be nested."""
     me = threading.get_ident()
     with _gate:
         if me not in _inside:
@@ -69,7 +69,7 @@ def unforked() -> Iterator[None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Do something while no other thread is inside `unforked`, or has been for longer than a fork waits."""
+    """Run a block while no other thread is inside `unforked`, or has been for longer than a fork waits."""
     with _gate:
         _wait_for_others()
         yield
@@ -78,7 +78,7 @@ def alone() -> Iterator[None]:
 def _wait_for_others() -> None:
     global _waiting
     me = threading.get_ident()
-    depth = _inside.pop(me, 0)  # two that wait do not wait for each other
+    depth = _inside.pop(me, 0)  # two waiting threads do not wait for each other
     _waiting += 1
     try:
         _gate.wait_for(lambda: not _inside, _LONGEST)

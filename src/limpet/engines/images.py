@@ -1,4 +1,4 @@
-"""Images in files whose paths a source names."""
+"""Images in files whose paths are in a source."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from limpet.engines.source import Source, needed, roles_of
 
 
 def images_of(source: Source, *, image_size: ImageSize = 32, channels: int = 3, fit: Fit = "crop") -> RetrievalData:
-    """Read the ids of images and the paths of their files, and their labels where there are any.
+    """Read the ids of images, the paths of their files, and their labels, if there are any.
 
     Args:
-        source: Where they are; relative paths are below the folder that one works in.
-        image_size: Height and width to bring images to, or one number for both.
+        source: Source of the paths; relative paths are relative to the working directory.
+        image_size: Height and width to resize images to, or one number for both.
         channels: 3 for colour, 1 for grey.
         fit: "crop" or "squash", for images of another size.
 
     Returns:
-        One set, in which every image searches the others, and nothing to train on.
+        One set, in which every image searches the others, without a training part.
 
     Raises:
-        ConfigError: There is no column of ids or images.
+        ConfigError: A column of ids or images is missing.
         DataError: Paths or labels are missing or of another type.
-        StoreError: The source is out of reach.
+        StoreError: The source is unreachable.
     """
     paths, labels, classes, ids = labelled_column(source, needed(source, roles_of(source), "id", "image"), "image")
     images = FileImages([Path(path) for path in paths], (channels, *readable_sides(image_size)), fit=fit)

@@ -1,4 +1,4 @@
-"""The one truth of a gallery in SQL tables: items, journal and pointer, for SQLite and PostgreSQL alike."""
+"""The ledger of a gallery in SQL tables: items, journal and pointer, for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class GalleryLedger:
         self.database = database
 
     def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
-        """Create the tables and an empty pointer where they are missing.
+        """Create the tables and an empty pointer if they are missing.
 
         Args:
-            kind: Kind of the store that the ledger belongs to; opening the store reads it.
-            more: Statements that create what the store keeps beside the ledger.
+            kind: Kind of the store that the ledger belongs to, which is read when the store is opened.
+            more: Statements that create further tables of the store.
         """
         with self.database.transaction():
             for table in _TABLES:
@@ -86,7 +86,7 @@ class GalleryLedger:
             )
 
     def pointer(self) -> tuple[Pointer, Document]:
-        """Return the pointer, and what the store wrote beside it."""
+        """Return the pointer, and the data that the store wrote with it."""
         rows = self.database.execute(f"SELECT sequence, manifest, held, places, {_TIME} FROM pointer WHERE one = 1")
         with reading("The pointer of the gallery"):
             [(sequence, manifest, held, places, moment)] = rows
@@ -109,11 +109,11 @@ class GalleryLedger:
             return {_name(name): (_whole(width, 1, _WIDEST), _columns(columns)) for name, width, columns in rows}
 
     def plan(self, changes: Changes) -> CommitPlan:
-        """Return what must become of the vectors, as of now; nothing is changed.
+        """Return the changes of the vectors that a commit needs, without changing anything.
 
         Raises:
-            GalleryError: The changes name generations that are not there, or create one that is.
-            DataError: Vectors of another width, or metadata that no column can hold.
+            GalleryError: The changes name missing generations, or create an existing one.
+            DataError: Vectors have another width, or no column can hold the metadata.
         """
         check(changes, self.generations())
         return planned(changes, self._last(), self.fetch, self.has)
@@ -126,10 +126,10 @@ class GalleryLedger:
         event: Document,
         places: Document,
     ) -> Committed:
-        """Make a planned commit exist; inside a transaction of the database, which makes it durable.
+        """Record a planned commit; inside a transaction of the database, which makes it durable.
 
         Raises:
-            GalleryError: Something else was recorded since the plan was made.
+            GalleryError: Another commit was recorded since the plan was made.
         """
         pointer, _ = self.pointer()
         if pointer.sequence + 1 != plan.sequence:
@@ -155,7 +155,7 @@ class GalleryLedger:
         return Committed(self.pointer()[0], plan.deleted, plan.filled)
 
     def keep_files(self, files: Mapping[str, bytes], kept: Collection[str] | None) -> None:
-        """Keep values by digest, see `Changes.files`; of those that are there only ``kept``, unless that is None."""
+        """Store values by digest, see `Changes.files`; keep only ``kept`` of the existing ones, or all if None."""
         if kept is not None:
             clause, value = self.database.dialect.among("digest", list(kept))
             self.database.execute(f"DELETE FROM files WHERE NOT ({clause})", [value])
@@ -166,7 +166,7 @@ class GalleryLedger:
             )
 
     def file(self, digest: str) -> bytes:
-        """Return a value that `Changes.files` kept, see `Store.file`."""
+        """Return a value that `Changes.files` stored, see `Store.file`."""
         rows = self.database.execute("SELECT content FROM files WHERE digest = ?", [digest])
         return kept_file(digest, rows[0][0] if rows else None)
 
@@ -203,7 +203,7 @@ class GalleryLedger:
     def _mark_filled(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
         if changes.fill is None or not plan.filled.any():
             return
-        written, name = plan.append[-1], changes.fill.rows.generation  # the rows of a fill come last
+        written, name = plan.append[-1], changes.fill.rows.generation  # the rows of a fill are last
         clause, value = self.database.dialect.among("id", written.rows.ids)
         self.database.execute(f"UPDATE items SET mask = mask | ? WHERE {clause}", [self.bits()[name], value])
         for names, count in Counter(written.holding).items():
@@ -246,21 +246,21 @@ class GalleryLedger:
         return self._last().sequence
 
     def _last(self) -> Commit:
-        """Return the last commit; what is read from now on holds what it wrote, at least."""
+        """Return the last commit; later reads include at least its writes."""
         rows = self.database.execute(f"SELECT sequence, {_TIME} FROM pointer WHERE one = 1")
         with reading("The pointer of the gallery"):
             [(sequence, moment)] = rows
             return Commit(_whole(sequence), float(moment))
 
     def has(self, commit: Commit) -> bool:
-        """Say whether a commit is one of those that led here."""
+        """Say whether a commit belongs to the history of this gallery."""
         known = "SELECT 1 FROM journal WHERE sequence = ? AND time = ?"
         return commit.sequence == 0 or bool(self.database.execute(known, list(commit)))
 
     def _rows(
         self, condition: str, values: Callable[[Mapping[str, int]], Sequence[Any]]
     ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
-        """Return rows of items, and what the bits of their masks meant at that moment."""
+        """Return rows of items, and the generations of the bits in their masks at that time."""
         bits = self.bits()
         while True:
             rows = self.database.execute(
@@ -286,15 +286,15 @@ class GalleryLedger:
             return [_text(row[0]) for row in rows[1:]] if rows else None
 
     def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
-        """Keep the order of a backfill, or forget it."""
+        """Store the order of a backfill, or delete it."""
         with self.database.transaction():
             self.database.execute("DELETE FROM queue WHERE generation = ?", [generation])
-            if ids is not None:  # the first entry says that there is an order, even an empty one
+            if ids is not None:  # the first entry marks the order as present, even if it is empty
                 values = ((generation, position, identifier) for position, identifier in enumerate(["", *ids]))
                 self.database.execute_many("INSERT INTO queue VALUES (?, ?, ?)", values)
 
     def add_traffic(self, retrieved: Mapping[str, int]) -> None:
-        """Add to how often items were retrieved."""
+        """Add to the retrieval counts of items."""
         with self.database.transaction():
             self.database.execute_many(
                 "INSERT INTO traffic VALUES (?, ?) "
@@ -303,22 +303,22 @@ class GalleryLedger:
             )
 
     def traffic(self) -> dict[str, int]:
-        """Return how often items were retrieved."""
+        """Return the retrieval counts of items."""
         rows = self.database.execute("SELECT id, retrieved FROM traffic")
         with reading("The count of retrieved items"):
             return {_text(identifier): _whole(retrieved) for identifier, retrieved in rows}
 
 
 def kept_file(digest: str, content: Any) -> bytes:
-    """Return a value that is kept by its digest, after proving that it is that value.
+    """Return a value stored by its digest, after verifying the digest.
 
     Args:
-        digest: Its name.
-        content: What is there; None for nothing.
+        digest: Digest of the value.
+        content: The stored bytes; None if there are none.
 
     Raises:
-        GalleryError: There is none.
-        StoreError: It is damaged.
+        GalleryError: The value is missing.
+        StoreError: The value is damaged.
     """
     if content is None:
         raise GalleryError(
@@ -350,7 +350,7 @@ def read_journal(
 
 @contextmanager
 def reading(what: str, to_do: str = OF_GALLERIES) -> Iterator[None]:
-    """Turn what goes wrong while a record is taken apart into the error for a damaged one."""
+    """Convert errors while a record is parsed to the error for a damaged one."""
     try:
         yield
     except LimpetError:
@@ -414,10 +414,10 @@ def _items(rows: Sequence[tuple[Any, ...]], bits: Mapping[str, int], as_of: Comm
 
 
 def read_versions(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Return versions of items as they are kept.
+    """Return versions of items from their stored form.
 
     Raises:
-        ValueError: One is no whole number.
+        ValueError: A version is no integer.
     """
     versions = np.array(values) if values else np.empty(0, np.int64)
     if versions.dtype != np.int64:
@@ -426,10 +426,10 @@ def read_versions(values: Sequence[Any]) -> NDArray[np.int64]:
 
 
 def read_metadata(ids: Sequence[str], texts: Sequence[Any]) -> list[Metadata]:
-    """Return metadata of items as they are kept.
+    """Return metadata of items from their stored form.
 
     Raises:
-        ValueError: That of an item is no JSON object.
+        ValueError: The metadata of an item is no JSON object.
     """
     try:
         values: list[Metadata] = json.loads(f"[{','.join(texts)}]")  # at once: three times faster than one by one
@@ -449,12 +449,12 @@ def _names(mask: int, bits: Mapping[str, int]) -> frozenset[str]:
 
 
 def best_first(ids: Sequence[str], scores: Vectors, k: int) -> NDArray[np.int64]:
-    """Return the places of the k largest scores, of equal ones the smaller id first.
+    """Return the positions of the k largest scores, ties by id.
 
     Args:
         ids: One per score; more may follow.
-        scores: float32 (N,); what must not be found is minus infinity.
-        k: How many; fewer where there are fewer.
+        scores: float32 (N,); minus infinity for items that must not be found.
+        k: Maximum number of positions.
     """
     k = min(k, len(scores))
     if k < 1:

@@ -1,4 +1,4 @@
-"""What every store with a ledger shares: items, journal, queue and traffic, and who may write."""
+"""Common base of stores with a ledger: items, journal, queue and traffic, and the writer's lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from limpet.errors import ConfigError, GalleryError, without_secrets
 
 
 def no_graph(url: str) -> ConfigError:
-    """Build the error for settings of graphs where indexes are none."""
+    """Build the error for graph settings of indexes that are no graphs."""
     return ConfigError(
         f"Settings of a graph (HNSW) for the gallery '{without_secrets(url)}'.",
         expected="a gallery in PostgreSQL",
@@ -25,13 +25,13 @@ def no_graph(url: str) -> ConfigError:
 
 
 class Lock(Protocol):
-    """What only one writer holds."""
+    """Lock of the single writer."""
 
     def held(self, who: str, timeout: float) -> AbstractContextManager[None]:
         """Hold the lock; see `Store.writing`."""
 
     def check(self) -> None:
-        """Refuse to commit if this process does not hold the lock any more; asked inside every commit."""
+        """Refuse to commit if this process no longer holds the lock; called inside every commit."""
 
 
 class ThreadLock:
@@ -48,7 +48,7 @@ class ThreadLock:
     @contextmanager
     def held(self, who: str, timeout: float) -> Iterator[None]:
         """Hold the lock; see `Store.writing`."""
-        lock = self._lock  # a forked child has another
+        lock = self._lock  # a forked child has another one
         if not lock.acquire(timeout=timeout):
             raise writer_refused(who, self._holder)
         self._holder = holder(who)
@@ -58,16 +58,16 @@ class ThreadLock:
             lock.release()
 
     def check(self) -> None:
-        """Nobody takes this lock away."""
+        """Do nothing: no other process can take this lock."""
 
 
 class SingleWriterStore:
-    """The part of a store that only one writer at a time needs, and what a store does unless it says otherwise.
+    """The part of a store that handles the single writer, with default implementations.
 
     Args:
-        url: Where the gallery is, for messages.
-        lock: Held by the one writer.
-        folder: Where its files are, if this machine has them.
+        url: URL of the gallery, for messages.
+        lock: Lock of the single writer.
+        folder: Folder of its files, if they are on this machine.
     """
 
     def __init__(self, url: str, lock: Lock, folder: Path | None = None) -> None:
@@ -79,12 +79,12 @@ class SingleWriterStore:
         self._writer = None
 
     def pointer(self) -> Pointer:
-        """Return what exists now, see `Store.pointer`."""
+        """Return the current pointer, see `Store.pointer`."""
         raise NotImplementedError
 
     @contextmanager
     def writing(self, who: str, *, timeout: float = 10.0) -> Iterator[Pointer]:
-        """Be the one writer, see `Store.writing`; a thread that is it may ask again."""
+        """Hold the writer's lock, see `Store.writing`; it is reentrant per thread."""
         if self._writer == threading.get_ident():
             yield self.pointer()
             return
@@ -97,10 +97,10 @@ class SingleWriterStore:
                 self._writer = None
 
     def _recover(self) -> None:
-        """Bring what an interrupted writer left back to what the pointer names; called before anything is written."""
+        """Restore the state that the pointer names after an interrupted writer; called before any write."""
 
     def _must_be_writing(self) -> None:
-        """Refuse a commit by any but the one writer; asked inside the transaction that moves the pointer."""
+        """Refuse a commit without the writer's lock; called inside the transaction that updates the pointer."""
         if self._writer != threading.get_ident():
             raise GalleryError(
                 "A commit by one that is not the writer.",
@@ -111,7 +111,7 @@ class SingleWriterStore:
 
     @property
     def graph(self) -> Graph | None:
-        """None: the approximate indexes of this store are no graphs, unless it says otherwise."""
+        """None: by default, the approximate indexes of a store are no graphs."""
         return None
 
     def choose_graph(self, graph: Graph) -> None:
@@ -119,22 +119,22 @@ class SingleWriterStore:
         raise no_graph(self.url)
 
     def keeps(self, sequence: int) -> bool:
-        """Say whether a search may ask for any earlier commit: no, unless a store says otherwise."""
+        """Say whether a search may use an earlier commit: no, by default."""
         return False
 
     def keep_up(self, generation: str) -> None:
-        """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
+        """Run the maintenance that keeps searches fast after many commits: none, by default."""
 
     def damage(self) -> list[str]:
-        """Read all that the pointer names again: nothing, unless a store says otherwise."""
+        """Read all data of the pointer again: nothing, by default."""
         return []
 
     def last_whole(self) -> int | None:
-        """Return the newest commit that can be read: none, unless a store keeps earlier ones."""
+        """Return the newest readable commit: None, unless a store keeps earlier ones."""
         return None
 
     def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
-        """Go back to an earlier commit, which only some stores keep."""
+        """Go back to an earlier commit, which only some stores support."""
         raise GalleryError(
             f"The gallery '{self.url}' keeps nothing of commit {sequence}.",
             expected="a store that keeps earlier commits, such as LanceDB",
@@ -144,13 +144,13 @@ class SingleWriterStore:
 
 
 class LedgerStore(SingleWriterStore):
-    """The part of a store that its ledger answers.
+    """The part of a store that uses its ledger.
 
     Args:
-        url: Where the gallery is, for messages.
+        url: URL of the gallery, for messages.
         ledger: Its items, journal and pointer.
-        lock: Held by the one writer.
-        folder: Where its files are, if this machine has them.
+        lock: Lock of the single writer.
+        folder: Folder of its files, if they are on this machine.
     """
 
     def __init__(self, url: str, ledger: GalleryLedger, lock: Lock, folder: Path | None = None) -> None:
@@ -158,12 +158,12 @@ class LedgerStore(SingleWriterStore):
         self.ledger = ledger
 
     def pointer(self) -> Pointer:
-        """Return what exists now."""
+        """Return the current pointer."""
         return self.ledger.pointer()[0]
 
     @contextmanager
     def exclusive(self, who: str, *, timeout: float) -> Iterator[Callable[[], object]]:
-        """Be the only process of a kind, see `Store.exclusive`; the session that has the lock is asked for it."""
+        """Hold a lock of this kind, see `Store.exclusive`; the check asks the session that has the lock."""
         with self.ledger.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
             yield self.pointer
 
@@ -184,17 +184,17 @@ class LedgerStore(SingleWriterStore):
         return self.ledger.file(digest)
 
     def queue(self, generation: str) -> list[str] | None:
-        """Return the ids of the order of a backfill; None where none was written."""
+        """Return the stored order of a backfill; None if there is none."""
         return self.ledger.queue(generation)
 
     def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
-        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        """Store the order of a backfill so that it can be resumed, or delete it; the pointer does not change."""
         self.ledger.set_queue(generation, ids)
 
     def add_traffic(self, retrieved: Mapping[str, int]) -> None:
-        """Add to how often items were retrieved; moves no pointer."""
+        """Add to the retrieval counts of items; the pointer does not change."""
         self.ledger.add_traffic(retrieved)
 
     def traffic(self) -> dict[str, int]:
-        """Return how often items were retrieved."""
+        """Return the retrieval counts of items."""
         return self.ledger.traffic()

@@ -1,4 +1,4 @@
-"""One moment at which several readings see a table that is being written."""
+"""A common snapshot for several reads of a table that is being written."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MOMENT: ContextVar[_Moment | None] = ContextVar("limpet_sources_moment", defaul
 
 @contextmanager
 def one_moment() -> Iterator[None]:
-    """Let all readings of one database, or of one table of LanceDB, see the same moment: that of the first of them.
+    """Let all reads of one database, or of one LanceDB table, see the same snapshot: that of the first read.
 
-    Vectors of two models, or vectors and texts, are then of the same rows, whatever an application writes meanwhile.
-    Collections have no such moments: each reading sees what is there when it reads.
+    Vectors of two models, or vectors and texts, then belong to the same rows, whatever an application writes meanwhile.
+    Collections have no snapshots: each read sees the current data.
 
-    Leave it before anything slow is done with what was read: PostgreSQL keeps the rows of that moment as long as it
-    lasts.
+    Leave the block before slow work on what was read: PostgreSQL keeps the old row versions as long as the snapshot
+    exists.
     """
     if _MOMENT.get() is not None:
         yield
@@ -42,7 +42,7 @@ def one_moment() -> Iterator[None]:
 
 
 def kept(key: Hashable, make: Callable[[ExitStack], _Kept]) -> _Kept | None:
-    """Return what says which moment a place is read at, made by the first reading; None outside of `one_moment`."""
+    """Return the snapshot of a place, created by the first read; None outside of `one_moment`."""
     moment = _MOMENT.get()
     if moment is None:
         return None

@@ -1,4 +1,4 @@
-"""From changes to what must become of the vectors: what a commit refuses, removes and adds."""
+"""Planning of a commit: which vectors its changes add and remove, and which changes are refused."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MOST_GENERATIONS = 62  # bits of a mask
 
 @dataclass(frozen=True)
 class Appended:
-    """Rows that a commit adds to a generation, which has none of these ids then.
+    """Rows that a commit adds to a generation, which has none of these ids at that point.
 
     Args:
         rows: Their generation, ids and vectors.
-        versions: Of their items, int64 (N,).
+        versions: Versions of their items, int64 (N,).
         holding: All generations that have a vector of the item after this commit.
     """
 
@@ -33,14 +33,14 @@ class Appended:
 
 @dataclass(frozen=True)
 class CommitPlan:
-    """What must become of the vectors before a commit can be recorded.
+    """Changes of the vectors that must be made before a commit can be recorded.
 
     Args:
         remove: Ids to remove from each generation first.
         filled: Which rows of the fill are written, bool (N,).
         deleted: Ids of the items that are deleted.
-        gone: Items that are deleted or replaced, as they were.
-        holding: Which generations have a vector of each item that is written.
+        gone: Previous records of items that are deleted or replaced.
+        holding: Generations that have a vector of each written item.
     """
 
     sequence: int
@@ -55,7 +55,7 @@ class CommitPlan:
 def planned(
     changes: Changes, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]
 ) -> CommitPlan:
-    """Return what must become of the vectors."""
+    """Return the changes of the vectors for a commit."""
     upsert, fill, sequence = changes.upsert, changes.fill, last.sequence + 1
     gone = [*changes.delete, *(upsert.ids if upsert else ())]
     found = fetch(gone)
@@ -75,7 +75,7 @@ def planned(
 
 
 def _to_fill(fill: Fill, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]) -> Items:
-    """Return the items of a fill as they are now; none where the numbers of what was read may stand for others."""
+    """Return the current items of a fill; none if the numbers of the commits read may have been reused."""
     as_of = None if fill.seen is None else fill.seen.as_of
     if fill.seen is not None and as_of == last:
         return fill.seen
@@ -83,7 +83,7 @@ def _to_fill(fill: Fill, last: Commit, fetch: Callable[[Sequence[str]], Items], 
 
 
 def _fillable(fill: Fill, now: Items, replaced: Collection[str]) -> tuple[NDArray[np.bool_], Appended]:
-    """Return which rows of a fill meet the item that they were made for, without a vector yet, and those rows."""
+    """Return which rows of a fill match their unchanged item, without a vector yet, and those rows."""
     generation = fill.rows.generation
     together = {names: names | {generation} for names in set(now.generations)}
     if _untouched(fill, now, replaced):
@@ -103,7 +103,7 @@ def _fillable(fill: Fill, now: Items, replaced: Collection[str]) -> tuple[NDArra
 
 
 def _untouched(fill: Fill, now: Items, replaced: Collection[str]) -> bool:
-    """Say if every item is what it was when the fill was made, as is nearly always so."""
+    """Say whether every item is unchanged since the fill was made, the usual case."""
     return (
         not replaced
         and now.ids == list(fill.rows.ids)
@@ -136,7 +136,7 @@ def _upserted(upsert: Upsert, sequence: int, holding: Mapping[str, frozenset[str
 
 
 def unknown_generation(name: str, known: Iterable[str]) -> GalleryError:
-    """Build the error for a generation that is not there."""
+    """Build the error for a missing generation."""
     return GalleryError(
         f"There is no generation '{name}' in the gallery.",
         expected=f"one of {', '.join(sorted(known)) or 'none yet'}",
@@ -146,11 +146,11 @@ def unknown_generation(name: str, known: Iterable[str]) -> GalleryError:
 
 
 def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-    """Refuse changes that do not fit the generations that there are, by name with width and metadata columns.
+    """Refuse changes that do not fit the existing generations, by name with width and metadata columns.
 
     Raises:
-        GalleryError: They name a generation that is not there, or create one that is.
-        DataError: Vectors of another width, metadata that no column can hold, or a file under another's digest.
+        GalleryError: They name a missing generation, or create an existing one.
+        DataError: Vectors have another width, no column can hold the metadata, or a file does not match its digest.
     """
     known = dict(generations)
     for new in changes.create:

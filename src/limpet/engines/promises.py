@@ -1,4 +1,4 @@
-"""What an upgrade may count on in one kind of place, as each kind declares it and the contracts hold it to it."""
+"""Guarantees of an upgrade in one kind of store, declared by each kind and verified by contract tests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Turn = Literal["one commit", "one transaction", "one entry of the ledger", "row by row", "none"]
-"""How all searches change from the vectors of one model to those of the other."""
+"""How all searches switch from the vectors of one model to those of the other."""
 
 
 @dataclass(frozen=True)
 class Promises:
-    """What one kind of place promises.
+    """Guarantees of one kind of store.
 
     Args:
         writer: Who writes items: limpet, or the application itself.
-        noticed: How it is known what was written: limpet wrote it, triggers note it, or both sides are compared.
-        swap: How the new vectors come to serve; "none" where the application changes its own queries.
-        rollback: How the old ones come to serve again.
-        earlier: Whether a search goes on, for some seconds at least, at the commit it began with, after others have
-            written.
+        noticed: How writes are detected: limpet made them, triggers mark them, or both sides are compared.
+        swap: How a swap takes effect; "none" if the application changes its own queries.
+        rollback: How a rollback takes effect.
+        earlier: Whether a search can continue, for some seconds at least, at the commit it began with, after others
+            have written.
         index: The approximate index: none, clusters of vectors (IVF), a graph (HNSW), or one like that of the old
             vectors.
     """
@@ -33,11 +33,11 @@ class Promises:
 
     @classmethod
     def of_gallery(cls, index: Literal["none", "clusters", "graph"]) -> Promises:
-        """Return those of a store of galleries, which limpet alone writes, in commits."""
+        """Return the guarantees of a gallery store, which only limpet writes, in commits."""
         return cls("limpet", "limpet writes", "one commit", "one commit", earlier=True, index=index)
 
     @classmethod
     def of_collections(cls) -> Promises:
-        """Return those of an engine of collections, which has neither triggers nor commits of many items."""
+        """Return the guarantees of a collection engine, which has neither triggers nor commits of many items."""
         turn: Turn = "one entry of the ledger"
         return cls("the application", "comparison", turn, turn, earlier=False, index="like the old one")

@@ -1,4 +1,4 @@
-"""Values that come without a schema, such as the payloads of a collection: their types, and Arrow arrays of them."""
+"""Values without a schema, such as the payloads of a collection: their types, and Arrow arrays of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from limpet.engines.address import Address
 from limpet.errors import DataError, reason
 
 LOOKED_AT = 256
-"""Rows whose values say which columns there are, and of which types."""
+"""Number of rows from which columns and types are inferred."""
 
 _Row = Mapping[str, object]
-"""Values by name, as a service gives them: texts, numbers, lists, and mappings of these."""
+"""Values by name, as a service returns them: texts, numbers, lists, and mappings of these."""
 
 _CONDITION = re.compile(r"\s*([^=!<>]+?)\s*[=!<>]")
 
@@ -29,7 +29,7 @@ def asked_names(address: Address) -> list[str]:
 
 
 def named_values(row: _Row, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the names and values of a row; what is nested again under its own, dotted name.
+    """Yield the names and values of a row; nested values are also yielded under their own, dotted names.
 
     >>> list(named_values({"price": 3, "meta": {"topic": "cats"}}))
     [('price', 3), ('meta', {'topic': 'cats'}), ('meta.topic', 'cats')]
@@ -41,7 +41,7 @@ def named_values(row: _Row, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def names_without_path(row: _Row, prefix: str = "") -> Iterator[str]:
-    """Yield the names of values below a key with a dot, which a service takes for keys within each other.
+    """Yield the names of values below a key with a dot, which a service would parse as nested keys.
 
     >>> list(names_without_path({"price": 3, "max.speed": 5, "meta": {"x.y": 1}}))
     ['max.speed', 'meta.x.y']
@@ -54,7 +54,7 @@ def names_without_path(row: _Row, prefix: str = "") -> Iterator[str]:
 
 
 def value_at(row: _Row, name: str) -> object:
-    """Return the value of a name, dotted for one that is nested; None where there is none.
+    """Return the value of a name, dotted for a nested value; None if missing.
 
     >>> value_at({"meta": {"topic": "cats"}}, "meta.topic"), value_at({}, "meta.topic")
     ('cats', None)
@@ -67,9 +67,9 @@ def value_at(row: _Row, name: str) -> object:
 
 
 def types_of(rows: Iterable[_Row]) -> dict[str, pa.DataType]:
-    """Return the Arrow types of all columns of some rows; `pa.null()` for values of several kinds.
+    """Return the Arrow types of all columns of some rows; `pa.null()` for values of several types.
 
-    Lists and objects are texts, as JSON writes them.
+    Lists and objects are JSON texts.
 
     >>> types_of([{"price": 3, "tags": ["a"]}, {"price": 2.5, "id": 1}, {"id": "one"}])
     {'price': DataType(double), 'tags': DataType(string), 'id': DataType(null)}
@@ -89,12 +89,12 @@ def _type(kinds: set[type]) -> pa.DataType:
 
 
 def array_of(values: Sequence[Any], type_: pa.DataType, name: str) -> pa.Array:
-    """Return the values of a column, of which missing ones are None.
+    """Return the values of a column, None for missing ones.
 
     Args:
-        values: Texts, numbers, truth values, and for a column of texts also lists and objects; or lists of numbers.
-        type_: Of the column; a list of a fixed size for vectors.
-        name: Of the column, and where it is, for messages.
+        values: Texts, numbers, booleans, and for a text column also lists and objects; or lists of numbers.
+        type_: Type of the column; a list of a fixed size for vectors.
+        name: Name and place of the column, for messages.
 
     Raises:
         DataError: A value is of another type.
@@ -136,7 +136,7 @@ def _vectors(values: Sequence[Any], type_: pa.DataType, name: str) -> pa.Array:
 def batch_of(
     rows: Sequence[_Row], schema: Mapping[str, pa.DataType], columns: Iterable[str], name: str
 ) -> pa.RecordBatch:
-    """Return a record batch of some columns of rows, whose values are found by name."""
+    """Return a record batch of some columns of rows, whose values are looked up by name."""
     fields = pa.schema([(column, schema[column]) for column in columns])
     arrays = [
         array_of([value_at(row, one.name) for row in rows], one.type, f"column '{one.name}' of {name}")

@@ -1,4 +1,4 @@
-"""What the URLs of services with collections share: a host and a port, one collection, and no secrets."""
+"""Common parts of the URLs of services with collections: a host and a port, one collection, and no secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def collection_of(address: Address) -> str:
     """Return the collection that an address names.
 
     Raises:
-        ConfigError: None, or two.
+        ConfigError: The address names no collection, or two.
     """
     below = unquote(_parts(address).path).strip("/") if "://" in address.place else ""
     refuse(
@@ -33,21 +33,21 @@ def _parts(address: Address) -> SplitResult:
 
 
 def flag(address: Address, name: str, default: bool) -> bool:
-    """Return an option of a URL that is true or false."""
+    """Return a boolean option of a URL."""
     value = address.options.get(name, str(default).lower())
     refuse(value not in ("true", "false"), f"{name}={value}.", "true or false")
     return value == "true"
 
 
 def endpoint_of(address: Address, port: int) -> tuple[str, int]:
-    """Return the host, in small letters, and the port of a service, however its URL writes them.
+    """Return the host, in lower case, and the port of a service, for any notation of its URL.
 
     Args:
-        address: Of the service.
-        port: Where none is said.
+        address: Address of the service.
+        port: Default port.
 
     Raises:
-        ConfigError: The URL cannot be read.
+        ConfigError: The URL cannot be parsed.
     """
     parts = _parts(address)
     return parts.hostname or "", parts.port or port
@@ -57,7 +57,7 @@ def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
     """Return the host and the port of a service.
 
     Raises:
-        ConfigError: There is no host, or the URL holds a password.
+        ConfigError: The host is missing, or the URL contains a password.
     """
     host, port = endpoint_of(address, port)
     refuse(

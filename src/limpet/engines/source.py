@@ -1,4 +1,4 @@
-"""What every source of items is: rows with named columns, never read all at once."""
+"""Protocol of sources of items: rows with named columns, never loaded all at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class VectorsRecord(TypedDict, total=False):
-    """What a source says of its vectors, where it says anything.
+    """A source's declaration about its vectors, if it has one.
 
     Args:
-        fingerprint: Of the model that made them.
-        space: Theirs.
-        generation: Name that they had in the gallery which they come from.
+        fingerprint: Fingerprint of the model that made them.
+        space: Space of the vectors.
+        generation: Name of their generation in the gallery that they come from.
     """
 
     fingerprint: str
@@ -43,11 +43,11 @@ class VectorsRecord(TypedDict, total=False):
 
 
 class Source(Protocol):
-    """Rows with named columns, as many of them as its address asks for; made of an `Address`.
+    """Rows with named columns, selected by its address; made from an `Address`.
 
-    A class of this kind takes the address alone, looks at the schema when it is made, holds nothing open between calls,
-    and translates what its service raises: `ConfigError` for what the URL says wrong, `StoreError` for a service that
-    is out of reach or refuses, `DataError` for rows that cannot be used. No message holds a password.
+    A class of this kind takes only the address, reads the schema when it is created, holds nothing open between calls,
+    and converts errors of its service: `ConfigError` for errors in the URL, `StoreError` for a service that is
+    unreachable or refuses, `DataError` for unusable rows. No message contains a password.
     """
 
     options: ClassVar[Collection[str]]
@@ -55,36 +55,36 @@ class Source(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where it is."""
+        """Address of the source."""
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """Name for messages."""
 
     @property
     def schema(self) -> Mapping[str, pa.DataType]:
-        """Arrow types of the columns by name; `pyarrow.null()` for one that cannot be read."""
+        """Arrow types of the columns by name; `pyarrow.null()` for an unsupported type."""
 
     @property
     def key(self) -> str | None:
-        """The column that tells its rows apart, where it says so itself, such as a primary key."""
+        """The column that identifies its rows, if the source declares one, such as a primary key."""
 
     @property
     def rows(self) -> int:
-        """How many rows a reading gives, or about how many; for the progress of a reading, not for its correctness."""
+        """Number of rows of a read, exact or approximate; used for progress, not for correctness."""
 
     @property
     def record(self) -> VectorsRecord | None:
-        """What it says of its vectors; None where nothing."""
+        """Declaration about its vectors; None if it has none."""
 
     def type_name(self, column: str) -> str:
-        """Return what its service calls the type of a column, such as "sparsevec"; for messages."""
+        """Return the service's name for the type of a column, such as "sparsevec"; for messages."""
 
     def similarity(self, vector: str) -> str | None:
-        """Return how its index, or its schema, compares a column of vectors: a key of `SIMILARITIES`, or None.
+        """Return the similarity of a vector column in its index, or its schema: a key of `SIMILARITIES`, or None.
 
         Raises:
-            DataError: They are compared in a way that limpet has no space for, such as by the L1 distance.
+            DataError: No space has this similarity, such as the L1 distance.
         """
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -95,15 +95,15 @@ class Source(Protocol):
         """
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these ids, in any order, of which some may be missing; several threads may ask at once.
+        """Yield the existing rows of these ids, in any order; several threads may call it at once.
 
-        Conditions and sample of the address are not looked at.
+        Conditions and sample of the address are ignored.
         """
 
 
 @runtime_checkable
 class SearchedSource(Source, Protocol):
-    """A source whose own index can be asked, as an application asks it."""
+    """A source whose own index can be searched, as an application does."""
 
     def nearest(
         self, vector: str, queries: Sequence[NDArray[np.float32]], k: int, *, exact: bool
@@ -111,20 +111,20 @@ class SearchedSource(Source, Protocol):
         """Return the ids of the nearest rows that meet the conditions of the address; None without an index.
 
         Args:
-            vector: The column.
-            queries: Vectors of its width.
+            vector: Name of the vector column.
+            queries: Query vectors of the same dimension.
             k: Rows per query.
-            exact: Compare all rows; otherwise as the server answers by default.
+            exact: Compare all rows; otherwise search with the server's defaults.
         """
 
 
 def roles_of(source: Source) -> Roles:
-    """Return which column of a source is what: as its address says, else by usual names.
+    """Return the roles of a source's columns: those of its address, else by common names.
 
-    Ids are else the key of the source, and vectors the only column of lists of numbers.
+    By default, ids are the key of the source, and vectors the only column of lists of numbers.
 
     Raises:
-        ConfigError: The address names a column that is not there.
+        ConfigError: The address names a missing column.
     """
     asked, found = vars(source.address.roles), {}
     vectors = [name for name, type_ in source.schema.items() if is_vector(type_) and not is_whole(type_)]
@@ -138,11 +138,11 @@ def roles_of(source: Source) -> Roles:
 
 
 def needed(source: Source, roles: Roles, *wanted: str) -> list[str]:
-    """Return the columns of roles that cannot be left out, such as "id" and "vector".
+    """Return the columns of required roles, such as "id" and "vector".
 
     Raises:
-        ConfigError: There is no such column.
-        DataError: It is of a type that cannot be read, or vectors are no lists of numbers.
+        ConfigError: A column is missing.
+        DataError: A column has an unsupported type, or vectors are no lists of numbers.
     """
     names = []
     for role in wanted:
@@ -165,11 +165,11 @@ def needed(source: Source, roles: Roles, *wanted: str) -> list[str]:
 
 
 def check_readable(source: Source, names: Iterable[str]) -> None:
-    """Refuse columns that are not there, or of a type that cannot be read.
+    """Refuse columns that are missing, or of an unsupported type.
 
     Raises:
-        ConfigError: One is not there.
-        DataError: One cannot be read.
+        ConfigError: A column is missing.
+        DataError: A column has an unsupported type.
     """
     for name in names:
         if name not in source.schema:
@@ -183,16 +183,16 @@ def check_readable(source: Source, names: Iterable[str]) -> None:
 
 
 def declared_similarity(source: Source, vector: str, found: set[str], known: Mapping[str, str]) -> str | None:
-    """Return how the indexes of a column compare vectors; None where there is none, or they differ.
+    """Return the similarity of a column's indexes; None without an index, or if they differ.
 
     Args:
-        source: Whose column.
-        vector: Its name.
-        found: How its indexes compare, in words of the source.
-        known: The similarities that there are spaces for, by these words.
+        source: Source of the column.
+        vector: Name of the column.
+        found: Similarities of its indexes, in terms of the source.
+        known: The supported similarities, by these terms.
 
     Raises:
-        DataError: One compares otherwise.
+        DataError: An index has an unsupported similarity.
     """
     unknown = sorted(found - known.keys())
     if unknown:
@@ -212,12 +212,12 @@ def is_vector(type_: pa.DataType) -> bool:
 
 
 def is_whole(type_: pa.DataType) -> bool:
-    """Say whether the numbers of lists are whole."""
+    """Say whether the numbers of lists are integers."""
     return bool(pa.types.is_integer(type_.value_type))
 
 
 def metadata_kind(type_: pa.DataType) -> str | None:
-    """Return the type of a metadata column for an Arrow type; None where there is none.
+    """Return the type of a metadata column for an Arrow type; None if it is not supported.
 
     >>> metadata_kind(pa.int16()), metadata_kind(pa.dictionary(pa.int8(), pa.string())), metadata_kind(pa.date32())
     ('integer', 'text', None)
@@ -235,14 +235,14 @@ def filter_of(source: Source) -> Conditions:
     """Return the conditions of a source's address, checked against its columns.
 
     Raises:
-        ConfigError: One cannot be read, names no column that can be compared, or has a value of another type.
+        ConfigError: A condition cannot be parsed, names no comparable column, or has a value of another type.
     """
     kinds = {name: metadata_kind(type_) for name, type_ in source.schema.items()}
     return read_conditions(source.address.where, {name: kind for name, kind in kinds.items() if kind is not None})
 
 
 def kept(batch: pa.RecordBatch, where: Conditions) -> pa.RecordBatch:
-    """Return the rows of a batch for which all conditions hold, for sources that cannot compare by themselves."""
+    """Return the rows of a batch for which all conditions hold, for sources that cannot filter by themselves."""
     compare = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater,
                ">=": pc.greater_equal}  # fmt: skip
     for condition in where:
@@ -254,10 +254,10 @@ def kept(batch: pa.RecordBatch, where: Conditions) -> pa.RecordBatch:
 
 
 def texts_of_ids(ids: pa.Array) -> pa.Array:
-    """Return ids as texts (large_string), whole numbers as they are written.
+    """Return ids as texts (large_string), integers in decimal notation.
 
     Raises:
-        DataError: Some are missing, or they are no texts or whole numbers.
+        DataError: Some are missing, or they are no texts or integers.
     """
     if ids.null_count:
         raise DataError(f"{ids.null_count} ids are missing.", expected="an id in every row")
@@ -267,7 +267,7 @@ def texts_of_ids(ids: pa.Array) -> pa.Array:
 
 
 def whole_ids(ids: Iterable[str]) -> list[int]:
-    """Return those of some ids that are whole numbers of 64 bits, written as `texts_of_ids` writes them.
+    """Return the ids that are 64-bit integers in the notation of `texts_of_ids`.
 
     >>> whole_ids(["17", "-3", "--5", "007", "1_0", "\N{ARABIC-INDIC DIGIT FOUR}", str(2**63)])
     [17, -3]
@@ -279,7 +279,7 @@ def whole_ids(ids: Iterable[str]) -> list[int]:
 def sampled(
     source: Source, columns: Sequence[str], read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a source reads of some columns; only the rows of its sample, by their ids, where it has one."""
+    """Yield the rows that a source reads of some columns; only those of its sample, by their ids, if it has one."""
     if source.address.sample is None:
         yield from read(columns)
         return
@@ -289,7 +289,7 @@ def sampled(
 
 
 def place_of(sample: Sample, identifier: str) -> str:
-    """Return where chance puts an id: the `Sample.rows` ids with the lowest places are the sample.
+    """Return the random rank of an id: the `Sample.rows` ids with the lowest ranks are the sample.
 
     It is the MD5 of ``SEED:ID`` in hexadecimal, which databases can compute themselves.
 
@@ -300,6 +300,6 @@ def place_of(sample: Sample, identifier: str) -> str:
 
 
 def chosen(sample: Sample, parts: Iterable[pa.Array]) -> list[str]:
-    """Return the ids of a sample, by their places, from all ids; memory is that of the sample."""
+    """Return the ids of a sample, by their ranks among all ids; memory is proportional to the sample."""
     placed = ((place_of(sample, one), one) for part in parts for one in part.to_pylist())
     return [identifier for _, identifier in heapq.nsmallest(sample.rows, placed)]

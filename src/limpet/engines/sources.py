@@ -1,4 +1,4 @@
-"""Items that are somewhere already, by URL: tables, collections of vector databases, files of vectors."""
+"""Sources of existing items, by URL: tables, collections of vector databases, files of vectors."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ SOURCES: Registry[type[Any]] = Registry(
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("options", "batches")),
     expected="a class that is a limpet.engines.sources.Source",
 )
-"""Kinds of sources by the scheme of their URLs: each is a class made of an `Address`."""
+"""Kinds of sources by the scheme of their URLs: each is a class made from an `Address`."""
 
 
 def address_of(given: str) -> Address | None:
-    """Return the address that a text is, or None for a path; a file of that name goes first.
+    """Return the address in a text, or None for a path; an existing file of that name takes precedence.
 
     Raises:
-        ConfigError: It is a URL that cannot be read.
+        ConfigError: The text is a URL that cannot be parsed.
     """
     scheme = scheme_of(given)
     known = scheme is not None and (scheme in SOURCES or "://" in given)
-    with suppress(OSError):  # a URL may be longer than names of files are
+    with suppress(OSError):  # a URL may be longer than a file name can be
         known = known and not Path(given).exists()
     return read_address(given) if known else None
 
 
 def open_source(url: str | Address) -> Source:
-    """Open the items at a URL; their schema is looked at, and nothing else read.
+    """Open the items at a URL; only their schema is read.
 
     Args:
         url: ``postgresql://USER@HOST/DATABASE?table=NAME&vector=COLUMN``, ``lance:PATH#TABLE`` and the like; see
             `limpet.engines.address.read_address`.
 
     Raises:
-        ConfigError: The URL is wrong, or names what is not there.
+        ConfigError: The URL is wrong, or names a missing table or column.
         DataError: A file cannot be read.
-        StoreError: A service is out of reach, or refuses.
+        StoreError: A service is unreachable, or refuses.
     """
     address = read_address(url) if isinstance(url, str) else url
     kind = SOURCES[address.scheme]

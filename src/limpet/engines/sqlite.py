@@ -1,4 +1,4 @@
-"""The ledger of stores that are files: SQLite, which survives a power failure, and a lock that ends with a process."""
+"""Ledgers in files: SQLite, which survives a power failure, and a lock that ends with its process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from limpet.support.disk import Disk, regular
 DATABASE = "gallery.db"
 LOCK = "writer.lock"
 ROOM, ROOM_TO_READ = 2**20, 2**16
-"""Bytes that must be free before a write, and before a read, where blocks are small; see `refuse_full_disk`."""
-_FULL = 2  # of the pragma "synchronous"
-_WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
-_PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
-_ROWS_AT_ONCE = 250  # of an insert: half the time of one by one; more make it no faster
+"""Bytes that must be free before a write, and before a read, on disks with small blocks; see `refuse_full_disk`."""
+_FULL = 2  # value of the pragma "synchronous"
+_WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails if SQLite opened the file read-only; BEGIN does not
+_PAGES_AT_ONCE = 4096  # Ctrl-C is handled between them
+_ROWS_AT_ONCE = 250  # rows per insert: half the time of single rows; more are no faster
 _INSERT = re.compile(r"(INSERT .*VALUES )(\((?:\?, )*\?\))(.*)", re.DOTALL)
 _LOCKING = "a file system with locks; over a network, one that passes them on"
 
@@ -39,11 +39,11 @@ _inherited: dict[object, list[sqlite3.Connection]] = {}  # connections of the pa
 
 
 class Advice(NamedTuple):
-    """What to do about a database, in words.
+    """Advice for messages about a database.
 
     Args:
-        failing: About one that fails or is damaged.
-        copying: How else to copy it, after "; or"; nothing where there is no other way.
+        failing: What to do if it fails or is damaged.
+        copying: Another way to copy it, after "; or"; empty if there is none.
     """
 
     failing: str
@@ -80,7 +80,7 @@ class SqliteDatabase:
         _databases.add(self)
         at_fork(self, before=SqliteDatabase._let_go, in_child=SqliteDatabase._start_anew)
         with self.translated(), self._connection():
-            pass  # a file that is no database is found now
+            pass  # a file that is no database is detected now
 
     @property
     def read_only(self) -> bool:
@@ -88,7 +88,7 @@ class SqliteDatabase:
         return not self._in_ram and not _writable(self._file)
 
     def must_be_writable(self) -> None:
-        """Refuse to write where this process may only read.
+        """Refuse to write if this process may only read.
 
         Raises:
             StoreError: The folder is read-only.
@@ -103,10 +103,10 @@ class SqliteDatabase:
 
     @contextmanager
     def _connection(self, *begin: str) -> Iterator[sqlite3.Connection]:
-        """Give this thread a connection, the one of its transaction if it is in one.
+        """Yield a connection for this thread, the one of its transaction if it is in one.
 
         Args:
-            *begin: Statements that come first, on a new connection if SQLite takes an older one for read-only.
+            *begin: Statements to run first, on a new connection if SQLite treats an older one as read-only.
         """
         own: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if own is not None:
@@ -120,7 +120,7 @@ class SqliteDatabase:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
                     raise
-                with alone():  # it opens the file, and what its connections share, anew after the last is closed
+                with alone():  # the file and its shared memory are reopened after the last connection is closed
                     for database in list(_databases):
                         database._let_go()
                     connection = self._take(begin)
@@ -133,7 +133,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Refuse what was read from a file that changed meanwhile, where no lock tells who writes to it."""
+        """Refuse data from a file that changed meanwhile, if no lock shows who writes to it."""
         before = None if self._in_ram else _unshared(self._file)
         yield
         if before is not None and _unshared(self._file) != before:
@@ -158,7 +158,7 @@ class SqliteDatabase:
 
     def _give(self, connection: sqlite3.Connection, *, sound: bool) -> None:
         if connection not in self._used:
-            return  # of the process that this one was forked from
+            return  # of the parent of a fork
         self._used.remove(connection)
         if self._in_ram or (sound and not self.read_only):
             self._idle.append(connection)
@@ -195,7 +195,7 @@ class SqliteDatabase:
         return self if self._in_ram else os.path.realpath(self.path)
 
     def _let_go(self) -> None:
-        """Close what no thread uses; what is in RAM has to stay."""
+        """Close unused connections; a database in RAM has to stay."""
         if not self._in_ram:
             self._close_idle()
 
@@ -204,7 +204,7 @@ class SqliteDatabase:
             self._idle.pop().close()
 
     def _start_anew(self) -> None:
-        """Begin without connections in a forked child; one in use is neither used nor closed, at no time."""
+        """Start without connections in a forked child; one in use is never used or closed."""
         self._own = threading.local()
         self._single = threading.RLock() if self._in_ram else nullcontext()
         for connection in self._used:
@@ -213,7 +213,7 @@ class SqliteDatabase:
         self._used = set()
 
     def translated(self) -> AbstractContextManager[None]:
-        """Turn errors of SQLite, and of the disk below it, into those of limpet."""
+        """Convert errors of SQLite, and of the disk below it, to those of limpet."""
         return translated(self.path, self.advice)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -222,7 +222,7 @@ class SqliteDatabase:
             return connection.execute(statement, values).fetchall()
 
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for many rows of values; inserts take many at once."""
+        """Run one statement for many rows of values; inserts take many rows at once."""
         insert = _INSERT.fullmatch(statement)
         with self.translated(), self._connection() as connection:
             if insert is None:
@@ -236,11 +236,11 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; durable on leaving it without an error.
+        """Run a transaction, durable when the block ends without an error.
 
         Raises:
             StoreError: The folder is read-only, or the disk fails.
-            GalleryError: SQLite would not keep what it acknowledges.
+            GalleryError: SQLite's settings do not make commits durable.
         """
         self.must_be_writable()
         if not self._in_ram:
@@ -273,16 +273,16 @@ class SqliteDatabase:
             self.execute("COMMIT")
 
     def wait_for_commits(self) -> None:
-        """Return when no transaction of any process is under way that was when this was called."""
+        """Wait for all transactions of any process that were open at the time of the call."""
         self.must_be_writable()
         with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
             pass
 
     def copy_to(self, path: Path, on_bytes: Callable[[int], None]) -> None:
-        """Write all that this thread's transaction sees into a new file, and check it; others may write meanwhile.
+        """Copy the database as this thread's transaction sees it into a new file, and check it; others may write.
 
         Raises:
-            StoreError: There is no room, or what was copied is damaged.
+            StoreError: The disk is full, or the copy is damaged.
         """
         [(page,)], done = self.execute("PRAGMA page_size"), 0
 
@@ -299,10 +299,10 @@ class SqliteDatabase:
             copy.execute("PRAGMA journal_mode = WAL").fetchall()
 
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> AbstractContextManager[None]:
-        """Let one process at a time be in such a block, whatever its name; one that ends leaves it.
+        """Let one process at a time run such a block, whatever its name; a process that ends releases it.
 
         Raises:
-            LockedError: Another process was in it for longer.
+            LockedError: Another process held it for longer.
         """
         return WriterLock(self, f"{self._file.name}.lock", kept).held(who, timeout)
 
@@ -328,22 +328,22 @@ class SqliteDatabase:
 
 
 def refuse_full_disk(path: Path, room: int) -> None:
-    """Refuse a database where the index of its log might find no room.
+    """Refuse a database if the disk may be too full for the index of its log.
 
     SQLite writes one byte of every 4 KiB of that index and maps the rest into memory. With smaller blocks, the file
     system looks for room only when the rest is touched, and on a full disk SIGBUS then ends the process.
 
     Args:
         path: The database.
-        room: Bytes that must be free, where blocks are smaller than 4 KiB.
+        room: Bytes that must be free if blocks are smaller than 4 KiB.
 
     Raises:
-        StoreError: Fewer are.
+        StoreError: Fewer bytes are free.
     """
     try:
         disk = os.statvfs(path.parent)
     except OSError:
-        return  # SQLite says what is wrong
+        return  # SQLite reports the error
     free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
     if disk.f_frsize < 4096 and free < room:
         raise StoreError(
@@ -379,23 +379,23 @@ def _refuse_special(path: Path) -> None:
     """Refuse a pipe or a device in the place of a file that SQLite would open.
 
     Raises:
-        OSError: There is one.
+        OSError: The file is one.
     """
     for suffix in ("", "-wal", "-shm", "-journal"):
         regular(f"{path}{suffix}")
 
 
 def _refuse_shared(path: Path, advice: Advice) -> None:
-    """Refuse to write to a database that has another name in another folder.
+    """Refuse to write to a database with a hard link in another folder.
 
-    Both have a "-wal" and a lock of their own, so that each would lose what is written by the other name.
+    Each name has its own "-wal" and lock, so that writes under one name would be lost under the other.
 
     Raises:
-        LastingStoreError: It has.
+        LastingStoreError: The file has another name.
     """
     links = 1
     for one in (path, path.with_name(f"{path.name}-wal")):
-        with suppress(FileNotFoundError):  # the last process to close the database removes the second
+        with suppress(FileNotFoundError):  # the last process that closes the database removes the second file
             links = max(links, one.stat().st_nlink)
     if links > 1:
         folder = path.absolute().parent
@@ -414,7 +414,7 @@ def _writable(path: Path) -> bool:
 
 
 def _unshared(path: Path) -> tuple[int, ...] | None:
-    """Return the state of a file that is read without locks, last the size of its "-wal"; None where locks work."""
+    """Return the state of a file that is read without locks, last the size of its "-wal"; None if locks work."""
     if _writable(path):
         return None
     wal, shm = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
@@ -429,7 +429,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @contextmanager
 def translated(where: Path | str, advice: Advice = OF_GALLERIES) -> Iterator[None]:
-    """Turn errors of SQLite, and of the disk below it, into those of limpet."""
+    """Convert errors of SQLite, and of the disk below it, to those of limpet."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -442,14 +442,14 @@ def translated(where: Path | str, advice: Advice = OF_GALLERIES) -> Iterator[Non
 
 
 class WriterLock:
-    """A file that one process at a time may lock; the operating system lets go of it when that process ends.
+    """A file that one process at a time may lock; the operating system releases it when that process ends.
 
-    Children that are forked meanwhile do not keep it. Where the file is removed, another writer may lock a new one:
-    the first then commits no more, and the second begins after its last commit.
+    Forked children do not keep it. If the file is removed, another writer may lock a new one: the first then commits no
+    more, and the second begins after its last commit.
 
     Args:
-        database: Whose writer; the file is beside it, and says who holds it.
-        kept: What the database keeps, for messages.
+        database: Database to write; the file is next to it, and names the holder.
+        kept: Content of the database, for messages.
     """
 
     def __init__(self, database: SqliteDatabase, name: str = LOCK, kept: str = "this gallery") -> None:
@@ -460,7 +460,7 @@ class WriterLock:
         at_fork(self, in_child=WriterLock._start_anew)
 
     def _start_anew(self) -> None:
-        """Close the parent's handles in a forked child: the lock is of all processes that have one of them open."""
+        """Close the parent's handles in a forked child: every process with an open handle holds the lock."""
         for handle in self._handles:
             os.close(handle)
         self._handles, self._holding = set(), -1
@@ -470,7 +470,7 @@ class WriterLock:
         """Hold the lock.
 
         Raises:
-            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
+            LockedError: Another process holds it for longer than ``timeout`` seconds.
             StoreError: The file cannot be written.
         """
         self._database.must_be_writable()
@@ -480,7 +480,7 @@ class WriterLock:
                 self._wait(handle, who, until)
                 with self._translated():
                     if not self._is_named(handle):
-                        continue  # removed while this one waited
+                        continue  # removed while this process waited
                     self._holding = handle
                     self._database.wait_for_commits()
                     os.ftruncate(handle, 0)
@@ -502,23 +502,23 @@ class WriterLock:
                     self._holding = -1
                     with suppress(OSError):
                         os.ftruncate(handle, 0)
-                        fcntl.flock(handle, fcntl.LOCK_UN)  # a child may have yet to close its own handle
+                        fcntl.flock(handle, fcntl.LOCK_UN)  # a child may not have closed its handle yet
                 with unforked():
                     handles.remove(handle)
                     os.close(handle)
 
     def _is_named(self, handle: int) -> bool:
-        """Say whether the file that is locked is still the one that others would lock."""
+        """Say whether the locked file is still the one that others would lock."""
         try:
             return os.path.samestat(os.fstat(handle), self.path.stat())
         except FileNotFoundError:
             return False
 
     def check(self) -> None:
-        """Refuse to go on if the file was removed; asked inside the transaction that is to be committed.
+        """Refuse to continue if the file was removed; called inside the transaction that is to be committed.
 
         Raises:
-            GalleryError: It was, or is not held.
+            GalleryError: The file was removed, or the lock is not held.
         """
         with self._translated():
             if self._holding < 0 or not self._is_named(self._holding):
@@ -550,7 +550,7 @@ class WriterLock:
 
 
 def holder(who: str) -> str:
-    """Describe this process as a writer, for others that wait."""
+    """Describe this process as a writer, for waiting processes."""
     return f"process {os.getpid()} on {socket.gethostname()} ({who}), since {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 

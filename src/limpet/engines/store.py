@@ -1,8 +1,8 @@
-"""What a store is: rows of vectors by generation, and one pointer that moves together with them.
+"""Protocol of stores: rows of vectors by generation, and one pointer that changes together with them.
 
-A store keeps items (id, row version, metadata), for every generation one vector in index form per item at most, and the
-journal. It knows no geometry and no models: scores are inner products. What exists is what the pointer names: a commit
-makes rows, journal and pointer durable together, or leaves everything as it was.
+A store keeps items (id, row version, metadata), for every generation at most one vector per item, in index form, and
+the journal. It knows no geometry and no models: scores are inner products. The pointer determines what exists: a commit
+makes rows, journal and pointer durable together, or changes nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 Document = Mapping[str, object]
-"""A JSON object that a store keeps for others, and does not read."""
+"""A JSON object that a store keeps for its caller, and does not interpret."""
 
 
 class Commit(NamedTuple):
-    """What tells one commit from every other: a server that takes over may lack some, whose numbers come again.
+    """Unique identity of a commit: a server that takes over may lack some commits, whose numbers are then reused.
 
     Args:
-        sequence: Its number.
-        time: When it was recorded, in seconds since 1970.
+        sequence: Number of the commit.
+        time: Time at which it was recorded, in seconds since 1970.
     """
 
     sequence: int
@@ -47,13 +47,13 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class Pointer:
-    """What exists, as of one commit.
+    """The state of a store as of one commit.
 
     Args:
         sequence: Number of the commit, counted from 1; 0 before the first. Every commit has one entry in the journal.
-        manifest: State of the gallery, plain values; stores keep it and do not read it.
-        held: How many items have vectors in exactly these generations, by set of generation names.
-        time: When it was recorded, in seconds since 1970.
+        manifest: State of the gallery, plain values; stores keep it and do not interpret it.
+        held: Number of items that have vectors in exactly these generations, by set of generation names.
+        time: Time at which it was recorded, in seconds since 1970.
     """
 
     sequence: int
@@ -63,7 +63,7 @@ class Pointer:
 
     @property
     def commit(self) -> Commit:
-        """Which commit it is."""
+        """Identity of the commit."""
         return Commit(self.sequence, self.time)
 
     @property
@@ -72,7 +72,7 @@ class Pointer:
         return sum(self.held.values())
 
     def covered(self, generations: Sequence[str]) -> int:
-        """Return how many items have a vector in at least one of these generations."""
+        """Return the number of items that have a vector in at least one of these generations."""
         wanted = set(generations)
         return sum(count for holding, count in self.held.items() if wanted & holding)
 
@@ -82,11 +82,11 @@ class Items:
     """Items as a store keeps them, one entry of each list per item.
 
     Args:
-        ids: Their names.
+        ids: Ids of the items.
         versions: Number of the commit that last wrote the item itself (a backfill does not), int64 (N,).
-        generations: Which generations have a vector of it.
+        generations: Generations that have a vector of the item.
         metadata: Values by column; a column that was not given is missing.
-        as_of: A commit: they hold what it wrote, and if none came after it, nothing else; None if not known.
+        as_of: A commit whose writes they include, and none but its writes if no commit came after it; None if unknown.
     """
 
     ids: list[str]
@@ -99,7 +99,7 @@ class Items:
         return len(self.ids)
 
     def select(self, rows: Sequence[int]) -> Items:
-        """Return some of them, in the order given."""
+        """Return some of the items, in the order given."""
         return Items(
             [self.ids[row] for row in rows],
             self.versions[list(rows)],
@@ -114,12 +114,12 @@ class Rows:
     """Vectors of one generation, in index form of the gallery side.
 
     Args:
-        generation: Its name.
-        ids: One per row, none twice.
+        generation: Name of the generation.
+        ids: One per row, without duplicates.
         vectors: float32 (N, width), finite.
 
     Raises:
-        DataError: They are not so; the message names ids.
+        DataError: The rows violate this; the message names ids.
     """
 
     generation: str
@@ -134,20 +134,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Upsert:
-    """Items that are written whole: their metadata and all their vectors are replaced.
+    """Items that are replaced completely: their metadata and all their vectors.
 
-    Vectors of generations that are not given are removed, since they describe what the item was before.
+    Vectors of other generations are removed, since they belong to the item's earlier version.
 
     Args:
-        ids: One per item, none twice.
+        ids: One per item, without duplicates.
         metadata: One mapping per item.
-        rows: Vectors, of some or all of these items, at most once per generation. Every item has one at least, unless
+        rows: Vectors, of some or all of these items, at most once per generation. Every item has at least one, unless
             versions are given.
-        versions: Version of every item, int64 (N,), where a gallery of several stores counts its own commits; the
+        versions: Version of every item, int64 (N,), if a gallery of several stores counts its own commits; the
             number of this commit if None.
 
     Raises:
-        DataError: They are not so; the message names ids.
+        DataError: The items violate this; the message names ids.
     """
 
     ids: Sequence[str]
@@ -179,15 +179,15 @@ class Upsert:
 
 @dataclass(frozen=True)
 class Fill:
-    """Vectors of a backfill: they are written only where the item is still what was read, and has none yet.
+    """Vectors of a backfill: they are written only if the item is unchanged since it was read, and has none yet.
 
     Args:
         rows: The vectors.
         versions: Version of every item when it was read, int64 (N,).
-        seen: The very items, as they were read: they need not be read again where no commit came since.
+        seen: The items as they were read, which need not be read again if no commit followed.
 
     Raises:
-        DataError: Not one version per row, or other items than rows.
+        DataError: The number of versions, or the items, do not match the rows.
     """
 
     rows: Rows
@@ -214,7 +214,7 @@ class NewGeneration:
         columns: Types of the metadata columns (a key of `COLUMN_TYPES`) by name.
 
     Raises:
-        DataError: A name, width or column that no store can keep.
+        DataError: No store can keep the name, width or column.
     """
 
     name: str
@@ -237,18 +237,18 @@ class NewGeneration:
 
 @dataclass(frozen=True)
 class Changes:
-    """What one commit changes besides the pointer; parts are applied in the order of the fields.
+    """Changes of one commit, apart from the pointer; they are applied in the order of the fields.
 
     Args:
         create: Generations to create.
-        remainders: Every (generation, others) that searches may ask for from now on, see `Store.search`; None leaves
-            them as they are.
-        delete: Ids of items to remove with all their vectors; unknown ones are passed over.
+        remainders: Every (generation, others) that searches may use from now on, see `Store.search`; None for no
+            change.
+        delete: Ids of items to remove with all their vectors; unknown ids are ignored.
         upsert: Items to write.
         fill: Vectors of a backfill.
         drop: Generations to remove with all their rows; items stay.
-        files: Values to keep, by `digest_of` each.
-        keep_files: Digests of the values to keep besides these; others are removed. None keeps all.
+        files: Values to store, by `digest_of` each.
+        keep_files: Digests of the existing values to keep; others are removed. None keeps all.
     """
 
     create: Sequence[NewGeneration] = ()
@@ -262,7 +262,7 @@ class Changes:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the name under which a gallery keeps a value.
+    """Return the digest under which a gallery stores a value.
 
     >>> digest_of(b"limpet")[:20]
     'sha256:209d63405462d'
@@ -272,12 +272,12 @@ def digest_of(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a commit did.
+    """Result of a commit.
 
     Args:
-        pointer: Where things stand now.
-        deleted: Ids that were there and are removed.
-        filled: Which rows of the fill were written, bool (N,); the others changed or vanished meanwhile.
+        pointer: The pointer afterwards.
+        deleted: Ids that existed and were removed.
+        filled: Which rows of the fill were written, bool (N,); the others were changed or deleted meanwhile.
     """
 
     pointer: Pointer
@@ -287,12 +287,12 @@ class Committed:
 
 @dataclass(frozen=True)
 class Hits:
-    """The best rows for every query, best first; of equal scores the smaller id first.
+    """The best rows for every query, best first, ties by id.
 
     Args:
-        ids: For each query at most k ids.
-        scores: Their inner products, float32, as long as the ids.
-        metadata: Their metadata.
+        ids: At most k ids per query.
+        scores: Inner products, float32, of the same length as the ids.
+        metadata: Metadata of the items.
     """
 
     ids: list[list[str]]
@@ -302,11 +302,11 @@ class Hits:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One entry of a journal: what a commit of a gallery was, or a step of an attachment.
+    """One entry of a journal: a commit of a gallery, or a step of an attachment.
 
     Args:
-        sequence: Its number.
-        time: When, in seconds since 1970 (UTC).
+        sequence: Number of the entry.
+        time: Time of the entry, in seconds since 1970 (UTC).
         event: Plain values with at least "kind".
     """
 
@@ -315,18 +315,18 @@ class JournalEntry:
     event: Document
 
     def to_dict(self) -> dict[str, object]:
-        """Return the event with "at", its moment in UTC as text."""
+        """Return the event with "at", its time in UTC as text."""
         return {**self.event, "at": datetime.fromtimestamp(self.time, UTC).isoformat()}
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What is known of the physical state of a generation.
+    """Physical state of a generation.
 
     Args:
-        rows: How many vectors it has.
+        rows: Number of vectors.
         bytes: Size of its files, or of its table with indexes.
-        indexed: How many of its rows an approximate index covers.
+        indexed: Number of its rows that an approximate index covers.
     """
 
     rows: int
@@ -336,12 +336,12 @@ class Upkeep:
 
 @dataclass(frozen=True)
 class GoneBack:
-    """What became of items when a store went back to an earlier commit.
+    """Result for items when a store goes back to an earlier commit.
 
     Args:
-        lost: Ids of items that were written after it: as they were then, or not there at all.
+        lost: Ids of items that were written after it: they have their earlier state, or are missing.
         returned: Ids of items that were deleted after it.
-        unfilled: Items that have fewer vectors than before, and are what they were otherwise.
+        unfilled: Items that lost vectors, and are otherwise unchanged.
     """
 
     lost: Sequence[str]
@@ -352,12 +352,12 @@ class GoneBack:
 @checked
 @dataclass(frozen=True)
 class Graph:
-    """How approximate indexes are built and searched that are graphs (HNSW), as those of PostgreSQL are.
+    """Parameters of approximate indexes that are graphs (HNSW), such as those of PostgreSQL.
 
     Args:
-        m: Links of every row, from 2 to 100: more find more, in a larger index.
-        ef_construction: Rows that are looked at to link one, from twice m to 1,000: more find more, built in longer.
-        ef_search: Rows that a search looks at, from 1 to 1,000; at least two for each hit.
+        m: Links per row, from 2 to 100: more increase recall and the size of the index.
+        ef_construction: Candidates when a row is linked, from twice m to 1,000: more increase recall and build time.
+        ef_search: Candidates of a search, from 1 to 1,000; at least two per hit.
 
     Raises:
         ConfigError: A number is out of range.
@@ -374,11 +374,11 @@ class Graph:
 
 @dataclass(frozen=True)
 class Tidied:
-    """What tidying did.
+    """Result of tidying.
 
     Args:
-        freed: Bytes that were given back.
-        waiting: Bytes that only older commits need, which readers may still be reading, or which were used of late.
+        freed: Bytes that were freed.
+        waiting: Bytes that only older commits need, which readers may still be reading, or which were used recently.
     """
 
     freed: int
@@ -386,24 +386,24 @@ class Tidied:
 
 
 class Store(Protocol):
-    """One place that keeps a gallery; all methods raise `StoreError` where the place itself fails."""
+    """A place that keeps a gallery; all methods raise `StoreError` if the place itself fails."""
 
     kind: ClassVar[str]
     """Its name in `STORES`: the word before the first colon of a url."""
     in_folder: ClassVar[bool]
-    """Whether a gallery is a folder, which is what ``create`` and ``open`` are given; else they get the whole url."""
+    """Whether a gallery is a folder, which ``create`` and ``open`` then receive; else they receive the whole url."""
     in_memory: ClassVar[str | None]
-    """The url of a gallery that ends with its process, where there is such a one."""
+    """The url of a gallery that ends with its process, if this kind supports one."""
     promises: ClassVar[Promises]
-    """What an upgrade may count on here."""
+    """Guarantees for an upgrade."""
     url: str
 
     @property
     def folder(self) -> Path | None:
-        """Where its files are, if this machine has them."""
+        """Folder of its files, if they are on this machine."""
 
     def pointer(self) -> Pointer:
-        """Return what exists now; another process may have moved it since the last call."""
+        """Return the current pointer; another process may have changed it since the last call."""
 
     def writing(self, who: str, *, timeout: float = 10.0) -> AbstractContextManager[Pointer]:
         """Acquire the writer lock and yield the pointer, which no other writer moves meanwhile.
@@ -414,20 +414,20 @@ class Store(Protocol):
         """
 
     def exclusive(self, who: str, *, timeout: float) -> AbstractContextManager[Callable[[], object]]:
-        """Be the only process of a kind at this gallery, beside writers: yields what to call now and then.
+        """Hold a named lock of this gallery, in parallel with writers; yield a function to call from time to time.
 
         Args:
-            who: The kind, such as "serve".
+            who: Name of the lock, such as "serve".
             timeout: Seconds to wait for another process.
 
         Raises:
-            LockedError: Another process is it; what was yielded raises a `GalleryError` once another one may be.
+            LockedError: Another process holds it. The function raises a `GalleryError` once another one may.
         """
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
-        """Apply changes, add the event to the journal, and move the pointer, all or nothing; only inside `writing`.
+        """Apply changes, add the event to the journal, and update the pointer, all or nothing; only inside `writing`.
 
-        On return everything is durable, and vectors were read back and found equal.
+        On return all changes are durable, and vectors were read back and compared.
         """
 
     def search(
@@ -446,21 +446,21 @@ class Store(Protocol):
         Args:
             queries: float32 (Q, width), in index form of the query side.
             k: Hits per query, at least 1.
-            generation: Whose vectors.
+            generation: Generation of the vectors.
             without: Leave out items that have a vector in one of these; the pair was announced as a remainder.
-            where: Leave out items whose metadata does not meet it; as `checked` returns it.
-            exact: Compare with every row; otherwise an approximate index may be used where there is one.
-            at: What is to exist for this search: what `pointer` returned to this thread just before. Of a pointer
-                that is some seconds old, a store may have forgotten the rows; it refuses then, or where it keeps no
-                history (PostgreSQL) answers as of a newer commit, the same one for all searches with it.
+            where: Leave out items whose metadata does not match; in the form that `checked` returns.
+            exact: Compare all rows; otherwise an approximate index may be used, if there is one.
+            at: Pointer to search at: the value that `pointer` just returned to this thread. A store may no longer have
+                the rows of a pointer that is some seconds old; it then refuses, or if it keeps no history
+                (PostgreSQL), answers as of a newer commit, the same one for all searches with it.
 
         Raises:
-            DataError: Queries of another shape or type, or not finite, or k below 1.
-            GalleryError: There is no such generation at that pointer, or the pointer is too old.
+            DataError: Queries have another shape or type, or are not finite, or k is below 1.
+            GalleryError: The generation does not exist at that pointer, or the pointer is too old.
         """
 
     def keeps(self, sequence: int) -> bool:
-        """Say whether searches can ask for a commit even if this object never returned its pointer."""
+        """Say whether searches can use a commit even if this object never returned its pointer."""
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""
@@ -469,7 +469,7 @@ class Store(Protocol):
         """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
-        """Return the vectors (M, width) among these ids that a generation has, and their ids, in the order given."""
+        """Return the vectors (M, width) of a generation among these ids, and their ids, in the order given."""
 
     def scan_rows(
         self, generation: str, *, batch: int = 8192
@@ -477,11 +477,11 @@ class Store(Protocol):
         """Yield all rows of a generation as they are stored: ids, versions of their items when written, vectors."""
 
     def file(self, digest: str) -> bytes:
-        """Return the value of a digest that `Changes.files` kept, after proving that it is that value.
+        """Return the value of a digest that `Changes.files` stored, after verifying the digest.
 
         Raises:
-            GalleryError: There is none.
-            StoreError: It is damaged.
+            GalleryError: The value is missing.
+            StoreError: The value is damaged.
         """
 
     def journal(self, *, after: int = 0) -> list[JournalEntry]:
@@ -489,72 +489,72 @@ class Store(Protocol):
 
     @property
     def graph(self) -> Graph | None:
-        """How approximate indexes are built and searched; None where they are no graphs."""
+        """Parameters of approximate indexes; None if they are no graphs."""
 
     def choose_graph(self, graph: Graph) -> None:
-        """Keep how approximate indexes are built and searched from now on, those of later generations, too.
+        """Store the parameters of approximate indexes, including those of later generations.
 
         Raises:
             ConfigError: Indexes of this store are no graphs.
         """
 
     def build_index(self, generation: str, *, directions: bool = False) -> None:
-        """Build an approximate index over a generation, or bring it up to date; searches go on meanwhile.
+        """Build an approximate index over a generation, or update it; searches continue meanwhile.
 
         It may be a commit of its own.
 
         Args:
             generation: Its name.
-            directions: Whether its rows have one length, so that only their direction counts.
+            directions: Whether its rows have one length, so that only their direction matters.
 
         Raises:
-            GalleryError: No index of this store leads to what is near among such rows.
+            GalleryError: No index of this store can find neighbours among such rows.
         """
 
     def keep_up(self, generation: str) -> None:
-        """Do what keeps searches of a generation fast after many commits; searches go on meanwhile."""
+        """Run the maintenance that keeps searches fast after many commits; searches continue meanwhile."""
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return the physical state of a generation."""
 
     def damage(self) -> list[str]:
-        """Read all that the pointer names again, from the disk; return what cannot be read, a sentence each."""
+        """Read all data of the pointer again, from the disk; return what cannot be read, a sentence each."""
 
     def last_whole(self) -> int | None:
-        """Return the number of the newest commit of which everything can be read; None where none is kept."""
+        """Return the number of the newest completely readable commit; None if no commit is kept."""
 
     def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
-        """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`.
+        """Restore rows and items to an earlier commit, as a new commit; only inside `writing`.
 
         Raises:
-            GalleryError: The store keeps nothing of that commit.
+            GalleryError: The store no longer has that commit.
         """
 
     def waiting(self) -> int:
-        """Return the bytes that nothing in the gallery needs any more and `tidy` would give back."""
+        """Return the bytes of data that the gallery no longer needs and `tidy` would free."""
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
-        """Merge small pieces and remove data that no pointer has named for `older_than` seconds.
+        """Merge small files and remove data that no pointer has named for `older_than` seconds.
 
         Tidying may be a commit of its own. Data that is being read is kept, whatever its age.
         """
 
     def queue(self, generation: str) -> list[str] | None:
-        """Return the ids of the order of a backfill that was written by `set_queue`; None where none was."""
+        """Return the order of a backfill that `set_queue` stored; None if there is none."""
 
     def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
-        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        """Store the order of a backfill so that it can be resumed, or delete it; the pointer does not change."""
 
     def add_traffic(self, retrieved: Mapping[str, int]) -> None:
-        """Add to how often items were retrieved; moves no pointer."""
+        """Add to the retrieval counts of items; the pointer does not change."""
 
     def traffic(self) -> dict[str, int]:
-        """Return how often items were retrieved."""
+        """Return the retrieval counts of items."""
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder: items, vectors, journal, order and traffic.
+        """Write all data of one pointer into an empty folder: items, vectors, journal, order and traffic.
 
-        Others may write meanwhile; they wait a moment at most.
+        Others may write meanwhile; they wait only briefly.
 
         Returns:
             The pointer.
@@ -564,4 +564,4 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""

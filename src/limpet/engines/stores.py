@@ -1,4 +1,4 @@
-"""Where galleries are kept: in LanceDB folders or buckets, in PostgreSQL, in one SQLite file, or in RAM alone."""
+"""Stores of galleries: LanceDB folders or buckets, PostgreSQL, one SQLite file, or RAM."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
         url: ``PATH`` or ``lance:PATH`` for a LanceDB folder; ``memory:PATH`` for a folder with one SQLite file whose
             vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector;
             ``s3://BUCKET/PREFIX?ledger=postgresql://…`` for LanceDB in a bucket.
-            ``PATH`` alone opens whatever kind of gallery is there. The name of a driver, as in
-            ``postgresql+psycopg://…``, is passed over.
-        create: Make a new one, where none is.
-        disk: What makes files durable; trials replace it.
+            ``PATH`` alone opens a gallery of any kind in a folder. The name of a driver, as in
+            ``postgresql+psycopg://…``, is ignored.
+        create: Create a new gallery, if there is none.
+        disk: Makes files durable; tests replace it.
 
     Raises:
-        ConfigError: Nothing keeps a gallery at such a url.
-        GalleryError: There is no gallery, or one already, or something else; or a package is missing.
+        ConfigError: No store supports the url.
+        GalleryError: The gallery is missing, exists already, or something else is there; or a package is missing.
     """
     kind, place = _parts(url)
     if not create and place and (not kind or _class(kind).in_folder):
@@ -80,19 +80,19 @@ def takes_graph(url: str) -> bool:
 
 
 def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Contents, *, disk: Disk | None = None) -> None:
-    """Make the gallery of a backup at a url, whole or not at all.
+    """Create the gallery of a backup at a url, completely or not at all.
 
     Args:
         url: A new place of the same kind; ``PATH`` alone is of the kind of the backup, if that is kept in folders.
-        kind: Of the backup.
+        kind: Kind of the backup.
         backup: Its files, which were checked.
-        contents: What it has to hold.
-        disk: What makes files durable; trials replace it.
+        contents: Its expected content.
+        disk: Makes files durable; tests replace it.
 
     Raises:
-        ConfigError: Nothing keeps a gallery at such a url.
-        GalleryError: The url is of another kind, something is there, or a package is missing.
-        StoreError: The place fails; nothing is left.
+        ConfigError: No store supports the url.
+        GalleryError: The url is of another kind, the place is not empty, or a package is missing.
+        StoreError: The place fails; nothing is left there.
     """
     asked, place = _parts(url)
     store = _class(kind)
@@ -143,10 +143,10 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 def _refuse_url(place: str) -> None:
-    """Refuse a place on another machine, of which a folder of that name would be made here.
+    """Refuse the URL of a remote place, for which a local folder of that name would be created.
 
     Raises:
-        ConfigError: The place of a gallery that is kept in a folder begins with a scheme.
+        ConfigError: The path of a gallery in a folder starts with a scheme.
     """
     found = _SCHEME.match(place)
     if found is not None and found[2].startswith("/") and len(found[1]) > 1:
@@ -160,7 +160,7 @@ def _refuse_url(place: str) -> None:
 
 
 def _found_kind(kind: str, place: str) -> str:
-    """Return the kind of the gallery in a folder, which must be the one that was asked for, if one was."""
+    """Return the kind of the gallery in a folder, which must be the requested one, if any."""
     found = kind_of(Path(place))
     if found is None:
         raise missing(Path(place), kind)

@@ -1,4 +1,4 @@
-"""The top of a sharded gallery: one small document that moves by compare-and-set, and what moves together with it."""
+"""The top of a sharded gallery: one small document that changes by compare-and-set, with the data that it covers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from limpet.registry import Registry
 from limpet.support.disk import Disk
 
 KIND = "sharded"
-REMEMBERED = 64  # moves, of which a writer that lost a reply can say whether its own is among them
-_LOOKS, _PAUSE = 8, 0.01  # how often to look for a move whose reply was lost; the first pause, in seconds
+REMEMBERED = 64  # moves to keep, so that a writer that lost a reply can find its own
+_LOOKS, _PAUSE = 8, 0.01  # attempts to find a move whose reply was lost; the first pause, in seconds
 
 
 @dataclass(frozen=True)
 class Stamped:
-    """A document as it was at one moment.
+    """A version of the document.
 
     Args:
         document: Plain values.
-        tag: How many moves led to it.
-        commits: Names of the last of them, the newest last.
+        tag: Number of moves up to this version.
+        commits: Names of the last moves, the newest last.
     """
 
     document: Document
@@ -42,12 +42,12 @@ class Stamped:
 
 @dataclass(frozen=True)
 class Beside:
-    """What one move changes besides the document.
+    """Data that one move changes in addition to the document.
 
     Args:
-        entries: For the journal.
-        files: Values to keep, by digest.
-        kept: Digests of the values that stay besides these; None for all.
+        entries: New entries of the journal.
+        files: Values to store, by digest.
+        kept: Digests of the existing values to keep; None for all.
     """
 
     entries: Sequence[JournalEntry] = ()
@@ -56,12 +56,12 @@ class Beside:
 
 
 class Top(ABC):
-    """Where the document is: in a database, or any other place that compares before it writes.
+    """Store of the document: a database, or any other place with compare-and-set.
 
     Args:
-        url: For messages.
-        lock: Held by the one writer, who needs no other protection than `move` to be the only one that counts.
-        folder: Where its files are, if this machine has them.
+        url: URL for messages.
+        lock: Lock of the single writer; `move` alone already ensures that only one writer succeeds.
+        folder: Folder of its files, if they are on this machine.
     """
 
     def __init__(self, url: str, lock: Lock, folder: Path | None = None) -> None:
@@ -69,14 +69,14 @@ class Top(ABC):
 
     @abstractmethod
     def read(self) -> Stamped:
-        """Return the document as it is now; never one that was read before."""
+        """Return the current document, never a cached one."""
 
     @abstractmethod
     def put(self, after: Stamped, beside: Beside) -> bool:
-        """Keep a document, and what is beside it, if the one there has the tag before; say whether it had.
+        """Store a document and the accompanying data if the tag of the present document is `after`; return whether.
 
         Raises:
-            StoreError: The place fails: it may be there whole, or not at all.
+            StoreError: The place fails: everything or nothing may have been stored.
         """
 
     @abstractmethod
@@ -93,29 +93,29 @@ class Top(ABC):
 
     @abstractmethod
     def exclusive(self, who: str, timeout: float) -> AbstractContextManager[Callable[[], object]]:
-        """Be the only process of a kind, see `Store.exclusive`."""
+        """Hold a lock of this kind, see `Store.exclusive`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
     def move(self, document: Document, over: Stamped, commit: str, beside: Beside | None = None) -> Stamped:
-        """Replace the document that was read, unless it has moved since; call it once for a name.
+        """Replace the document that was read, unless it has changed since; call it once per name.
 
-        Where the place fails, it may still have moved the document: its last moves are looked through.
+        If the place fails, it may still have stored the document: its last moves are searched for the name.
 
         Args:
-            document: What is to be there.
-            over: What was read.
+            document: The new document.
+            over: The version that was read.
             commit: A name that no other move has.
-            beside: What changes with it.
+            beside: Data that changes with it.
 
         Returns:
-            The document as this move left it; others may have moved it since.
+            The version that this move created; others may have replaced it since.
 
         Raises:
-            GalleryError: Another writer moved it; nothing was changed.
-            StoreError: The place fails, and this move is not there, or that is unknown.
+            GalleryError: Another writer replaced the document; nothing was changed.
+            StoreError: The place fails, and this move was not stored, or that is unknown.
         """
         after = Stamped(document, over.tag + 1, (*over.commits, commit)[-REMEMBERED:])
         failed: GalleryError = GalleryError(
@@ -148,7 +148,7 @@ class Top(ABC):
 
 
 def tables(document: Document) -> tuple[str, ...]:
-    """Return statements that create what a top needs beside a ledger, with a first document."""
+    """Return statements that create the tables of a top in addition to a ledger, with a first document."""
     first = json.dumps(document).replace("'", "''")
     return (
         "CREATE TABLE IF NOT EXISTS top (one bigint PRIMARY KEY, tag bigint NOT NULL, document text NOT NULL, "
@@ -158,10 +158,10 @@ def tables(document: Document) -> tuple[str, ...]:
 
 
 class LedgerTop(Top):
-    """A row beside a ledger; the ledger keeps the journal and the values.
+    """A row in the database of a ledger; the ledger keeps the journal and the values.
 
     Args:
-        database: Of the ledger, SQLite or PostgreSQL; closed with the top.
+        database: Database of the ledger, SQLite or PostgreSQL; closed with the top.
     """
 
     def __init__(self, url: str, database: ClosableDatabase, lock: Lock, folder: Path | None = None) -> None:
@@ -169,14 +169,14 @@ class LedgerTop(Top):
         self.database, self.ledger = database, GalleryLedger(database)
 
     def read(self) -> Stamped:
-        """Return the document as it is now."""
+        """Return the current document."""
         rows = self.database.execute("SELECT document, tag, commits FROM top WHERE one = 1")
         with reading("The top of the gallery"):
             [(document, tag, commits)] = rows
             return Stamped(json.loads(document), int(tag), tuple(json.loads(commits)))
 
     def put(self, after: Stamped, beside: Beside) -> bool:
-        """Keep a document over the one before it, in a transaction with what is beside it; see `Top.put`."""
+        """Replace a document, in one transaction with the accompanying data; see `Top.put`."""
         values = [after.tag, json.dumps(after.document), json.dumps(after.commits), after.tag - 1]
         with self.database.transaction():
             moved = self.database.execute(
@@ -202,7 +202,7 @@ class LedgerTop(Top):
 
     @contextmanager
     def exclusive(self, who: str, timeout: float) -> Iterator[Callable[[], object]]:
-        """Be the only process of a kind, see `Store.exclusive`; the session that has the lock is asked for it."""
+        """Hold a lock of this kind, see `Store.exclusive`; the check asks the session that has the lock."""
         with self.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
             yield self.read
 
@@ -212,7 +212,7 @@ class LedgerTop(Top):
 
 
 def sqlite_top(place: str, disk: Disk, document: Document | None = None) -> LedgerTop:
-    """Return the top in a folder of this machine: the one that is there, or a new one with a first document."""
+    """Return the existing top in a folder of this machine, or create one with a first document."""
     folder = Path(place)
     if document is not None:
         database = create_folder(folder, KIND, disk, tables(document))
@@ -238,4 +238,4 @@ TOPS: Registry[Callable[..., Top]] = Registry(
     fits=callable,
     expected="a function of a place, a disk and perhaps a first document, which returns a limpet.engines.top.Top",
 )
-"""What opens or makes a top: "folder", or by the scheme of a URL."""
+"""Functions that open or create a top: "folder", or by the scheme of a URL."""

@@ -1,4 +1,4 @@
-"""Filters as people type them: ``category IN ('a', 'b') AND NOT price > 10 AND exists(colour)``.
+"""Filters as users type them: ``category IN ('a', 'b') AND NOT price > 10 AND exists(colour)``.
 
 ::
 
@@ -10,9 +10,9 @@
     column     = a name, in JSON with keys: attributes.colour, attributes."max speed"
     value      = 'a text, in which a quote stands twice', or a word or number without signs and spaces
 
-What is no such filter and begins with a column and a comparison is that one condition, with all that follows as its
-value: ``colour=dark red``. It is refused where what follows looks like more of a filter: ``title=war and peace`` has to
-be ``title='war and peace'``. What stands in quotes is a text, and no number.
+A text that is no such filter but starts with a column and a comparison is that one condition, with the rest as its
+value: ``colour=dark red``. It is refused if the rest looks like a further part of a filter: ``title=war and peace`` has
+to be ``title='war and peace'``. A quoted value is a text, never a number.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class _UnreadableError(Exception):
 
 
 def read_filter(words: Sequence[str], columns: Mapping[str, str]) -> Filter | None:
-    """Read filters that all have to hold; None of none.
+    """Parse filters that all have to hold; None for none.
 
     Args:
-        words: Such as ``price<10``, ``colour=dark red`` or ``price BETWEEN 1 AND 3 OR exists(label)``.
-        columns: Types of the columns that there are, by name.
+        words: Filters such as ``price<10``, ``colour=dark red`` or ``price BETWEEN 1 AND 3 OR exists(label)``.
+        columns: Types of the existing columns, by name.
 
     Raises:
-        ConfigError: One cannot be read, names an unknown column, or a value is of another type.
+        ConfigError: A filter cannot be parsed, names an unknown column, or a value is of another type.
 
     >>> read_filter(["price<=10 OR NOT exists(price)"], {"price": "integer"})
     Or(parts=(Condition(column='price', comparison='<=', value=10), Not(part=Exists(column='price'))))
@@ -80,7 +80,7 @@ def read_filter(words: Sequence[str], columns: Mapping[str, str]) -> Filter | No
 
 
 def read_conditions(words: Sequence[str], columns: Mapping[str, str]) -> Conditions:
-    """Read comparisons such as ``price<10`` or ``colour=red``, one a word; see `read_filter`.
+    """Parse comparisons such as ``price<10`` or ``colour=red``, one per word; see `read_filter`.
 
     >>> read_conditions(["price<=10"], {"price": "integer"})
     (Condition(column='price', comparison='<=', value=10),)
@@ -124,7 +124,7 @@ def _condition(word: str, columns: Mapping[str, str]) -> Condition:
 
 
 def _goes_on(text: str, columns: Mapping[str, str]) -> bool:
-    """Say whether a value looks like one and more of a filter, mistyped."""
+    """Say whether a value looks like one followed by a mistyped part of a filter."""
     if _TEXT.fullmatch(text):
         return False
     further = any(found[1] in columns for found in _FURTHER.finditer(text))
@@ -137,10 +137,10 @@ def _unquoted(text: str) -> str:
 
 
 class _Reader:
-    """One filter, read from left to right.
+    """Parser of one filter, from left to right.
 
     Args:
-        columns: Types of the columns that there are, by name.
+        columns: Types of the existing columns, by name.
     """
 
     def __init__(self, word: str, columns: Mapping[str, str]) -> None:
@@ -261,7 +261,7 @@ def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, st
             expected=f"a value of the column's type, {kind}",
             to_do=f"leave the quotes out: {column}{comparison}{text}.",
         )
-    for reader in _READERS[kind] if text.isascii() and "_" not in text else ():  # Python reads 1_0 as 10
+    for reader in _READERS[kind] if text.isascii() and "_" not in text else ():  # Python parses 1_0 as 10
         with suppress(ValueError):
             return reader(text)
     return text
@@ -279,7 +279,7 @@ _READERS: dict[str, tuple[Callable[[str], bool | int | float], ...]] = {
 
 
 def _is_number(text: str) -> bool:
-    """Say whether a text is a number whose order among texts is another: no year or code, which have one length."""
+    """Say whether a text is a number that sorts differently as text: no year or code, which have one length."""
     if text.isdecimal() and (len(text) >= 4 or text.startswith("0")):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The live gallery: an index that changes its model while it answers, and loses nothing."""
+"""The live gallery: an index that changes its embedding model while it serves searches and writes."""
 
 from limpet.galleries.backup import restore
 from limpet.galleries.gallery import Gallery

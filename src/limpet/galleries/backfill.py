@@ -1,4 +1,4 @@
-"""Backfills of galleries, in an order of choice."""
+"""Backfills of galleries, in a selectable order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _log = logger("galleries")
 
-WAIT = 60.0  # seconds for another writer, who may be in the middle of a batch
-GROWTH = 1.5  # of the rows between two times that the store is tidied
+WAIT = 60.0  # seconds to wait for another writer, which may be in the middle of a batch
+GROWTH = 1.5  # growth factor of the rows between two runs of tidy
 
 
 class BackfillOptions(FillOptions, total=False):
@@ -44,24 +44,24 @@ def backfill(
     seed: Seed = 0,
     **options: Unpack[FillOptions],
 ) -> Backfilled:
-    """Give items that lack one a vector of the started or active generation.
+    """Write a vector of the started or active generation for items that lack one.
 
     Args:
         gallery: The gallery.
-        source: Where the vectors come from.
-        order: Name in `ORDERS`. An interrupted backfill goes on in the order it began with, unless that is "id" now;
+        source: Source of the vectors.
+        order: Name in `ORDERS`. An interrupted backfill continues in its original order, unless "id" is given;
             by id when left out.
-        pieces: Tidy the store after this many commits, once the rows have grown by half since the last time: it merges
-            small pieces and brings approximate indexes up to date.
-        wait: Seconds that every commit waits for another writer; as long as the gallery does, and 60 at least, when
-            left out.
-        seed: Of random orders.
-        **options: See `Filling`; without a batch, 4,096 items are one commit.
+        pieces: Tidy the store after this many commits, once the rows have grown by half since the last time: this
+            merges small files and updates approximate indexes.
+        wait: Seconds that every commit waits for another writer; by default, the timeout of the gallery, and 60 at
+            least.
+        seed: Random seed of random orders.
+        **options: See `Filling`; by default, a commit has 4,096 items.
 
     Raises:
-        ConfigError: An unknown order, one that this gallery cannot have, or a number out of range.
-        DataError: The source is of another model, or makes what it was not asked for.
-        StoreError: The store stayed out of reach; another run goes on where this one stopped.
+        ConfigError: The order is unknown or not possible for this gallery, or a number is out of range.
+        DataError: The source is of another model, or returns vectors that were not requested.
+        StoreError: The store stayed unreachable; another run continues where this one stopped.
     """
     if order is not None and order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
@@ -78,17 +78,17 @@ class _Generation(Fillable[Items]):
         self.gallery, self.store, self.order, self.seed = gallery, gallery.store, order, seed
         self.pieces, self.wait = pieces, wait
         self.commits = 0
-        self.kept_up = 0  # rows of the generation when the store was tidied last
+        self.kept_up = 0  # rows of the generation when tidy last ran
         self.state = gallery.state
         self.generation = self.state.target
-        self.queue: Sequence[str] | None = None  # what the first pass fills
-        self.ordered: Sequence[str] | None = None  # what this pass fills; else it goes by id
+        self.queue: Sequence[str] | None = None  # ids of the first pass
+        self.ordered: Sequence[str] | None = None  # ids of this pass; None to go by id
         self.reached, self.after = 0, ""
 
     def begin(self, source: VectorSource) -> None:
         target = self.state.by_name[self.generation]
         check_source(source, target.fingerprint, target.geometry, of=target.name)
-        self.gallery.fill_mapped()  # what an interruption left
+        self.gallery.fill_mapped()  # resume after an interruption
         self.total = self.lacking()
         self.queue = None if self.order == "id" else self.store.queue(self.generation)
         if self.queue is None and self.order not in (None, "id"):
@@ -147,7 +147,7 @@ class _Generation(Fillable[Items]):
         return self.store.pointer().covered([self.generation])
 
     def _tidy(self) -> None:
-        """Let the store merge small pieces, and index new rows where the generations that are searched are indexed."""
+        """Let the store merge small files, and index new rows if the searched generations are indexed."""
         names = self.gallery.state.by_name
         if any(self.store.upkeep(name).indexed for name in names):
             self._index()
@@ -158,17 +158,17 @@ class _Generation(Fillable[Items]):
     def _index(self) -> None:
         try:
             self.gallery.index(self.generation)
-        except GalleryError as error:  # no index leads to what is near among such vectors: all of them are compared
+        except GalleryError as error:  # no index can find neighbours among such vectors: searches compare all of them
             _log.info("%s gets no approximate index: %s", self.generation, error.given)
             self.store.keep_up(self.generation)
 
 
 def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
-    """Write vectors in one commit, and return how many were: not those of items that changed or vanished meanwhile.
+    """Write vectors in one commit, and return their number, without items that were changed or deleted meanwhile.
 
     Raises:
-        GalleryError: Another writer stayed, or the upgrade was cancelled.
-        StoreError: The store is out of reach, full or failing.
+        GalleryError: Another writer kept the lock, or the upgrade was cancelled.
+        StoreError: The store is unreachable, full or failing.
     """
     target = fill.rows.generation
     event = {"kind": "backfill", "generation": target, "embedded": len(fill.rows.ids)}

@@ -1,4 +1,4 @@
-"""A copy of a gallery at one commit, taken while it is written to, and a gallery made from it elsewhere."""
+"""Backup of a gallery at one commit, taken while it is written, and restore in another place."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _inside(name: str) -> str:
 
 
 class Backup(BaseModel):
-    """What a backup holds; its `RECORD`.
+    """Contents of a backup; its `RECORD`.
 
     Args:
-        time: When it was taken, in seconds since 1970 (UTC).
-        contents: As of which commit, and how much there is.
-        files: Their SHA-256 by name.
+        time: Time of the backup, in seconds since 1970 (UTC).
+        contents: The commit of the backup, and its counts.
+        files: SHA-256 of each file, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # few commands need it
@@ -50,21 +50,21 @@ class Backup(BaseModel):
 
 @showing("backup", unit="MiB")
 def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, progress: Progress[Told] = None) -> Backup:
-    """Write everything that a gallery holds at one commit into a new folder, and read it back.
+    """Write all data of a gallery at one commit into a new folder, and read it back.
 
-    Others may write and search meanwhile. The folder appears when everything is in it, durable and compared. One of a
-    gallery in a folder is a gallery itself, which can be opened where it is.
+    Others may write and search meanwhile. The folder appears when it is complete, durable and verified. The backup of a
+    gallery in a folder is itself a gallery, which can be opened in place.
 
     Args:
-        store: The gallery's.
+        store: Store of the gallery.
         dest: A new or empty folder, outside of the gallery's own.
-        disk: What makes files durable; see `Disk`.
+        disk: Makes files durable; see `Disk`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" MiB and "state".
 
     Raises:
-        ConfigError: The place is inside of the gallery's folder.
-        GalleryError: Something is there, or another writer does not make room for a moment.
-        StoreError: There is no room, or a disk fails; nothing is left.
+        ConfigError: The destination is inside the gallery's folder.
+        GalleryError: The destination is not empty, or another writer holds the lock too long.
+        StoreError: The disk is full or fails; no files are left.
     """
     place, disk = Path(os.path.realpath(dest)), disk or Disk()
     if store.folder is not None and place.is_relative_to(store.folder.resolve()):
@@ -87,22 +87,22 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, progres
 
 @showing("restore", unit="MiB")
 def restore(backup: str | Path, url: str, *, disk: Disk | None = None, progress: Progress[Told] = None) -> Backup:
-    """Make the gallery of a backup in a new place; it is there whole, or not at all.
+    """Create the gallery of a backup in a new place, completely or not at all.
 
     Args:
-        backup: Folder of the backup; it stays as it is.
+        backup: Folder of the backup; it is not changed.
         url: A new place for the same kind of store: a folder, ``memory:FOLDER``, or ``postgresql://…`` with a schema
-            that is empty or not there yet.
-        disk: What makes files durable; see `Disk`.
+            that is empty or does not exist.
+        disk: Makes files durable; see `Disk`.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" MiB and "state".
 
     Returns:
-        What was restored.
+        The record of the restored backup.
 
     Raises:
-        ConfigError: Nothing keeps a gallery at such a url.
-        GalleryError: There is no whole backup, it is of another kind or damaged, or something is at the url.
-        StoreError: The place fails; nothing is left.
+        ConfigError: No store supports the URL.
+        GalleryError: The backup is incomplete, of another kind or damaged, or the place is not empty.
+        StoreError: The place fails; nothing is left there.
     """
     folder = Path(backup)
     record = _read(folder)

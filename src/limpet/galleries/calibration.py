@@ -1,9 +1,9 @@
-"""One scale for the two parts of a half-backfilled gallery, by items that have vectors of both models.
+"""Calibration of scores in a half-backfilled gallery, by items that have vectors of both models.
 
-Where an adapter maps new queries to the old vectors, those scores are on another scale than the scores of new vectors;
-where it maps the old vectors, nearly on one, and that "nearly" costs hits (benchmarks/half_backfilled.py).
+If an adapter maps new queries to the old vectors, those scores are on another scale than scores of new vectors; if it
+maps the old vectors, nearly on the same scale, and the difference costs hits (benchmarks/half_backfilled.py).
 Metric-compatible merging (WACV 2025, arXiv:2301.03767) trains adapters whose distances can be compared. We train
-nothing, and compare what a query scores in either part with what it scores on the same items in both (`Cohort`).
+nothing, and compare a query's scores in either part with its scores on the same items in both (`Cohort`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from limpet.evaluation.ranking.cohort import Cohort
     from limpet.galleries.open_gallery import OpenGallery
 
-MOST_ITEMS = 1000  # of a cohort
+MOST_ITEMS = 1000  # maximum number of items in a cohort
 FEWEST = 50
 
 
 def drawn_cohort(gallery: OpenGallery, link: Link, *, seed: int = 0) -> Cohort:
-    """Draw the cohort by which scores through a link are compared with those on the queries' own vectors.
+    """Draw the cohort that compares scores through a link with those on the queries' own vectors.
 
     Returns:
-        1,000 items at most.
+        A cohort of at most 1,000 items.
 
     Raises:
         GalleryError: Too few items have vectors of both models.
-        DataError: Scores of one do not rise with those of the other.
+        DataError: Scores of one do not increase with those of the other.
     """
     from limpet.evaluation.ranking.cohort import Cohort
 

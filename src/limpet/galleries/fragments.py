@@ -1,17 +1,17 @@
-"""A backfill by workers anywhere: shards of items to embed, fragments of vectors, and one committer.
+"""Distributed backfill: shards of items to embed, fragments of vectors, and one committer.
 
-Everything passes through a folder that all of them see:
+All workers share one folder:
 
 - ``plan.json``: the generation, its model and space, and the shards (`FragmentPlan`);
 - ``shards/SHARD.parquet``: the items of a shard, columns ``id`` (text) and ``version`` (64-bit integer);
 - ``fragments/FILE``: the vectors of a shard, points of the space: a file of `limpet embed`, or an ``.npz`` or
   ``.parquet`` file with ``id`` and ``vector``;
-- ``manifests/SHARD.json``: which file these are, its SHA-256, and the fingerprint of the model (`Manifest`). A worker
-  writes it last, so that a worker that dies leaves nothing that counts;
+- ``manifests/SHARD.json``: the name of this file, its SHA-256, and the fingerprint of the model (`Manifest`). A worker
+  writes it last, so that a worker that dies leaves nothing that is committed;
 - ``accepted/SHARD``: the SHA-256 of a fragment that was committed.
 
 Any program may write fragments and manifests; a file that a manifest names must not change. A shard may be made twice,
-and a fragment delivered twice or late: an item gets a vector only while it is what the plan saw, and has none.
+and a fragment delivered twice or late: an item gets a vector only if it is unchanged since the plan, and has none.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from limpet.upgrade.vector_sources import VectorSource
 __all__ = ["Accepted", "FragmentPlan", "Manifest", "accept", "make", "plan"]
 
 ITEMS = 25_000
-"""Items of a shard, unless another number is given."""
-_EMBEDDED = 1024  # items at a time
+"""Default number of items per shard."""
+_EMBEDDED = 1024  # items per call of the source
 _BLOCK = 1 << 20
 _Name = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_][0-9A-Za-z_.-]{0,200}$")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -61,16 +61,16 @@ _Document = TypeVar("_Document", bound=BaseModel)
 
 
 class FragmentPlan(BaseModel):
-    """What is to be embedded; ``plan.json``.
+    """The work to do; ``plan.json``.
 
     Args:
-        format: What the file is.
-        format_version: Of the protocol.
-        generation: The generation of the gallery that gets vectors.
-        fingerprint: Of the model that makes them.
-        space: Record of the space that they are points of.
-        items: How many items the shards have.
-        shards: Their names, in the order in which the committer reads them.
+        format: Type of the file.
+        format_version: Version of the protocol.
+        generation: The generation of the gallery to fill.
+        fingerprint: Fingerprint of the model.
+        space: Record of the space of the vectors.
+        items: Number of items in the shards.
+        shards: Names of the shards, in the order in which the committer reads them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,8 +88,8 @@ class FragmentPlan(BaseModel):
         """Return the plan of a folder.
 
         Raises:
-            ConfigError: There is none.
-            DataError: It cannot be read.
+            ConfigError: The folder has no plan.
+            DataError: The plan cannot be read.
         """
         file = Path(place) / "plan.json"
         try:
@@ -106,12 +106,12 @@ class FragmentPlan(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a worker made of a shard; ``manifests/SHARD.json``.
+    """Result of a worker for a shard; ``manifests/SHARD.json``.
 
     Args:
-        file: Name of the file in ``fragments``; None where no item of the shard has a text.
-        sha256: Of the file.
-        fingerprint: Of the model.
+        file: Name of the file in ``fragments``; None if no item of the shard has a text.
+        sha256: SHA-256 of the file.
+        fingerprint: Fingerprint of the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -123,18 +123,18 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one run of the committer did.
+    """Result of one run of the committer.
 
     Args:
         generation: The generation.
-        shards: Of the plan.
-        accepted: Shards that are committed, now or before.
-        waiting: Shards that have no manifest yet.
+        shards: Number of shards in the plan.
+        accepted: Number of shards that are committed, now or before.
+        waiting: Number of shards that have no manifest yet.
         refused: Why fragments were refused, by shard; nothing of them was written.
-        written: Items that got a vector now.
+        written: Number of items that got a vector now.
         passed_over: Items of fragments accepted now that were changed or deleted since the plan, or have a vector.
-        lacking: Items of the gallery that have no vector of the generation.
-        seconds: How long it took.
+        lacking: Number of items of the gallery that have no vector of the generation.
+        seconds: Duration of the run.
     """
 
     generation: str
@@ -155,11 +155,11 @@ def plan(gallery: OpenGallery, place: str | Path, *, items: PositiveInt = ITEMS)
     Args:
         gallery: The gallery.
         place: A new or empty folder.
-        items: Of a shard at most.
+        items: Maximum number of items per shard.
 
     Raises:
-        GalleryError: Something is at the place.
-        StoreError: The disk fails; nothing is left.
+        GalleryError: The folder is not empty.
+        StoreError: The disk fails; no files are left.
     """
     target = gallery.state.by_name[gallery.state.target]
     with appearing(Path(place), Disk(), "plan of fragments") as folder:
@@ -187,12 +187,12 @@ def _lacking(gallery: OpenGallery, generation: str, limit: int) -> Iterator[pa.T
 
 @checked
 def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
-    """Make the fragment of a shard, and then its manifest; a fragment that is there and whole stays.
+    """Make the fragment of a shard, and then its manifest; keep an existing complete fragment.
 
     Args:
         place: The folder of the plan.
         shard: Name of the shard.
-        source: What makes vectors of its items.
+        source: Source of the vectors.
 
     Raises:
         ConfigError: The plan has no such shard.
@@ -201,7 +201,7 @@ def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
     folder, known = Path(place), FragmentPlan.read(place)
     check_source(source, known.fingerprint, known.geometry, of=known.generation)
     ids, _ = _items(folder, known, shard)
-    with suppress(DataError, SpaceMismatchError, FileNotFoundError):  # of what is damaged or not there: it is made
+    with suppress(DataError, SpaceMismatchError, FileNotFoundError):  # damaged or missing: it is made
         manifest = _read(Manifest, _manifest(folder, shard))
         _fragment(folder, known, manifest, ids)
         return manifest
@@ -220,9 +220,9 @@ def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
 def accept(
     gallery: OpenGallery, place: str | Path, *, wait: NonNegative = WAIT, progress: Progress[Told] = None
 ) -> Accepted:
-    """Commit all fragments that are there and were not committed before; a fragment that is wrong is passed over.
+    """Commit all fragments that were not committed before; an invalid fragment is skipped.
 
-    It may be killed and repeated, and run beside workers, the application, and another committer.
+    The run may be killed and repeated, and may run in parallel with workers, the application, and another committer.
 
     Args:
         gallery: The gallery.
@@ -232,7 +232,7 @@ def accept(
 
     Raises:
         UpgradeStateError: The gallery has no such generation, or its model is another one.
-        StoreError: The gallery is out of reach, full or failing.
+        StoreError: The gallery is unreachable, full or failing.
     """
     began, folder, known = time.monotonic(), Path(place), FragmentPlan.read(place)
     _check_gallery(gallery, known)
@@ -271,7 +271,7 @@ def _check_gallery(gallery: OpenGallery, known: FragmentPlan) -> None:
 def _commit(
     gallery: OpenGallery, folder: Path, known: FragmentPlan, shard: str, manifest: Manifest, wait: float
 ) -> tuple[int, int]:
-    """Commit a fragment, and return how many items got a vector, and how many did not."""
+    """Commit a fragment; return the number of items that got a vector, and of those that did not."""
     ids, versions = _items(folder, known, shard)
     made = _fragment(folder, known, manifest, ids)
     if made is None:
@@ -287,7 +287,7 @@ def _commit(
 
 
 def _fragment(folder: Path, known: FragmentPlan, manifest: Manifest, ids: Sequence[str]) -> EmbeddingSet | None:
-    """Return the vectors that a manifest names; None where it names none.
+    """Return the vectors that a manifest names; None if it names none.
 
     Raises:
         DataError: They are damaged, of another model, or of other items.

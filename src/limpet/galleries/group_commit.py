@@ -1,4 +1,4 @@
-"""Group commit: what several threads write while they wait for the writer becomes one commit."""
+"""Group commit: batches that several threads submit while they wait for the writer become one commit."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Lets one of several threads commit what all of them wait to write.
+    """Lets one of several threads commit the batches of all waiting threads.
 
-    A batch that waits for no other is a commit of its own. Where a commit of several fails, each becomes one of its
-    own, so that an error reaches the thread whose batch is at fault.
+    A batch that waits alone is a commit of its own. If a commit of several fails, each becomes a commit of its own, so
+    that an error reaches the thread whose batch caused it.
 
     Args:
-        writing: Makes this thread the one writer.
-        commit: Commits batches, all or nothing, in the order they came in; a batch may be repeated.
+        writing: Acquires the writer's lock for this thread.
+        commit: Commits batches, all or nothing, in the order of arrival; a batch may be repeated.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GroupCommit:
         self._leading, self._waiting = threading.Lock(), deque[_Waiting]()
 
     def write(self, batch: ItemBatch) -> None:
-        """Return when a batch is committed, or raise what kept it from that."""
+        """Return when a batch is committed, or raise the error that prevented it."""
         one = _Waiting(batch)
         self._waiting.append(one)
         with self._leading:
@@ -53,7 +53,7 @@ class GroupCommit:
             raise one.error
 
     def _lead(self, one: _Waiting) -> None:
-        """Commit what waits until one batch is done; nothing of another writer's fault is left waiting."""
+        """Commit waiting batches until this one is done; an error of another batch leaves none waiting."""
         try:
             with self._writing():
                 while not one.done:
@@ -75,7 +75,7 @@ class GroupCommit:
             for one in group:
                 self._end(one, error and (self._committed([one.batch]) if len(group) > 1 else error))
         finally:
-            self._waiting.extendleft(one for one in reversed(group) if not one.done)  # of an interruption
+            self._waiting.extendleft(one for one in reversed(group) if not one.done)  # after an interruption
 
     def _committed(self, batches: Sequence[ItemBatch]) -> Exception | None:
         try:

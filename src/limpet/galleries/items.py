@@ -1,4 +1,4 @@
-"""Reading the items of a gallery page by page, drawing random samples of them, and vectors of two models."""
+"""Pages and random samples of a gallery's items, and vectors of two models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ITEMS_AT_ONCE = 8192
 
 
 def pages(store: Store, *, lacking: str | None = None) -> Iterator[Items]:
-    """Yield all items by id, or those without a vector of a generation; writes may go on meanwhile."""
+    """Yield all items by id, or those without a vector of a generation; concurrent writes are permitted."""
     after = ""
     while len(items := store.scan(after=after, limit=ITEMS_AT_ONCE, lacking=lacking)):
         after = items.ids[-1]
@@ -20,7 +20,7 @@ def pages(store: Store, *, lacking: str | None = None) -> Iterator[Items]:
 
 
 def draw(seed: int, identifier: str) -> bytes:
-    """Return random bytes that depend on the seed and the id alone: the items with the least are a random sample."""
+    """Return random bytes that depend on the seed and the id alone: the items with the smallest are a random sample."""
     return hashlib.blake2b(f"{seed}:{identifier}".encode(), digest_size=8).digest()
 
 
@@ -44,7 +44,7 @@ def sample(
 
 
 def vectors_of_both(store: Store, first: str, second: str, ids: Sequence[str]) -> tuple[list[str], Vectors, Vectors]:
-    """Return those of the items that have vectors of two generations, and these vectors, in index form (n, width)."""
+    """Return the given items that have vectors of two generations, and these vectors, in index form (n, width)."""
     ours, mine = store.vectors(first, ids)
     both, theirs = store.vectors(second, ours)
     place = {identifier: row for row, identifier in enumerate(ours)}

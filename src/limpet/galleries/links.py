@@ -1,4 +1,4 @@
-"""Why queries of one model find vectors of another: a report on the two, or an adapter between them."""
+"""Links that let queries of one model search vectors of another: a report on the two, or an adapter between them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from limpet.evaluation.results import Evaluation, EvaluationResults, System
     from limpet.results import ModelIdentity
 
-_LOADED = 16  # adapters and score maps that a process keeps at hand
+_LOADED = 16  # adapters and score maps that a process caches
 _SYSTEMS: tuple[System, ...] = ("self_old", "self_new", "cross")
 _NEXT = "measure it: `limpet evaluate --old … --new …` writes results.json."
 
 
 def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link:
-    """Return the link that a report of `limpet evaluate` gives to queries of one model on the vectors of another.
+    """Return the link that a report of `limpet evaluate` permits from queries of one model to the vectors of another.
 
-    A new model passes on old vectors with the verdict "compatible"; better in one metric and clearly worse in another
-    that is guarded is not enough, nor is better on queries that it was trained on. For the way back, old queries on new
-    vectors, the report is one of the exchanged models, and they pass if they find at least what they find in their own
-    gallery.
+    A new model passes on old vectors with the verdict "compatible". It does not pass if it is better in one metric and
+    clearly worse in another guarded one, or better only on queries that it was trained on. For a rollback, old queries
+    on new vectors, the report must be one with the models exchanged; they pass if they find at least what they find in
+    their own gallery.
 
     Raises:
-        GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
+        GalleryError: The file is no such report, it is about other models, or it finds them incompatible.
     """
     from limpet.evaluation.compatibility import TRAINED_SHARE
 
@@ -129,9 +129,9 @@ class Bridge:
     """An adapter between the active generation and a new model.
 
     Args:
-        origin: Where it came from, for people.
-        mapped: The generation of mapped vectors; None where it maps queries.
-        score_map: That of the map of scores that goes with it, if one does.
+        origin: Display name of its source.
+        mapped: The generation of mapped vectors; None if the adapter maps queries.
+        score_map: Digest of the accompanying map of scores, if there is one.
     """
 
     origin: str
@@ -150,11 +150,11 @@ class Bridge:
         fingerprint: str,
         space: Space,
     ) -> Bridge:
-        """Take an adapter between the active generation and a new model, and refuse others.
+        """Check that an adapter is between the active generation and a new model, and return its bridge.
 
         Raises:
-            ConfigError: It is between other models.
-            SpaceMismatchError: It is between other spaces.
+            ConfigError: The adapter is between other models.
+            SpaceMismatchError: The adapter is between other spaces.
         """
         from limpet.adapters.score_map import load_score_map
         from limpet.adapters.storage import load_adapter, pack_adapter
@@ -181,7 +181,7 @@ class Bridge:
         return cls(origin, old, None, digest, digest_of(scores), {**files, digest_of(scores): scores})
 
     def link(self, new: str) -> Link:
-        """Return the link that the adapter gives to queries of the new model's generation."""
+        """Return the link that the adapter permits to queries of the new model's generation."""
         if self.mapped is not None:
             return Link(new, self.mapped.name, "mapped", self.origin)
         return Link(new, self.old.name, "adapter", self.origin, adapter=self.adapter, score_map=self.score_map)
@@ -208,7 +208,7 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
 
 
 class Files:
-    """Adapters, score maps and cohorts of a gallery, each read once; what is under a digest never changes."""
+    """Adapters, score maps and cohorts of a gallery, each read once; the content of a digest never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -225,13 +225,13 @@ class Files:
         return scores
 
     def scales(self, asked: Sequence[tuple[RoutedGeneration, NDArray[np.float32]]]) -> dict[str, Sequence[ScoreScale]]:
-        """Return what takes scores of sources to those of the queries' own vectors, where there is such a thing.
+        """Return the scales that convert scores of sources to those of the queries' own vectors, if there are any.
 
         Args:
             asked: Sources and the queries as each is searched (Q, D), the queries' own first.
 
         Returns:
-            One for each query, by generation.
+            One scale per query, by generation.
         """
         scales: dict[str, Sequence[ScoreScale]] = {}
         for source, form in asked:
@@ -259,7 +259,7 @@ def read_adapter(store: Store, name: str) -> Adapter:
 
     Raises:
         GalleryError: The gallery does not have it.
-        ReleaseError: It was altered.
+        ReleaseError: The adapter was modified.
     """
     from limpet.adapters.storage import unpack_adapter
 
@@ -271,7 +271,7 @@ def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
 
     Raises:
         GalleryError: The gallery does not have it.
-        DataError: It is none.
+        DataError: The file is neither.
     """
     from limpet.adapters.score_map import unpack_score_map
     from limpet.evaluation.ranking.cohort import is_cohort, unpack_cohort
@@ -281,7 +281,7 @@ def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
 
 
 def packed_scores(scores: ScoreMap | Cohort) -> bytes:
-    """Return a score map or a cohort as one value, the same for the same one."""
+    """Return a score map or a cohort as bytes; equal objects give equal bytes."""
     from limpet.adapters.score_map import ScoreMap, pack_score_map
     from limpet.evaluation.ranking.cohort import pack_cohort
 

@@ -1,4 +1,4 @@
-"""What to type next for a gallery: the commands that are possible where it stands, the most sensible first."""
+"""The next commands of a gallery: those that its state permits, the most useful first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from limpet.upgrade.status import NextStep
 
 DECLARED = "declared:"
 OF_TEXT = ("text:", "api:")
-"""How fingerprints of frozen text models begin."""
+"""Prefixes of fingerprints of frozen text models."""
 WORTH_A_WORD = 1_000_000
-"""Bytes that gc would free, from which on it is named."""
+"""Minimum bytes that gc must free to be suggested."""
 
 
 def next_steps(found: Status) -> tuple[NextStep, ...]:
-    """Return what to type next, each with what it is for."""
+    """Return the next commands, each with its purpose."""
     fill = NextStep("backfill", ("backfill", *source_words(found)))
     back = NextStep("reactivate the old model", ("rollback",))
     steps: list[NextStep]
@@ -42,7 +42,7 @@ def next_steps(found: Status) -> tuple[NextStep, ...]:
 
 
 def one_scale(found: Status) -> tuple[NextStep, ...]:
-    """Return what lets hits of old and new vectors be compared, where an adapter stands between them."""
+    """Return the step that makes scores of old and new vectors comparable, if an adapter maps between them."""
     rows = next(one.rows for one in found.generations if one.name == found.target)
     open_ = any(link.query == found.target and link.how in ("adapter", "mapped") and link.score_map is None
                 for link in found.links)  # fmt: skip
@@ -51,7 +51,7 @@ def one_scale(found: Status) -> tuple[NextStep, ...]:
 
 
 def source_words(found: Status) -> tuple[str, ...]:
-    """Return the options that name where vectors of the generation to be filled come from."""
+    """Return the options that name the source of the vectors of the generation to fill."""
     target = next(one for one in found.generations if one.name == found.target)
     known = tuple(shlex.split(target.options or ""))
     stored = bool(known) and ModelName.of(known[1]).scheme == "vectors"
@@ -59,14 +59,14 @@ def source_words(found: Status) -> tuple[str, ...]:
         return known
     if target.fingerprint.startswith(DECLARED):
         return ("--model", "FILE", "--name", target.fingerprint.removeprefix(DECLARED))
-    if stored or not known:  # what was stored for an upgrade that ended has no later items
+    if stored or not known:  # a source of precomputed vectors of an upgrade that ended lacks later items
         known = ("--model", target.note if target.note.partition(":")[0] in OF_TEXTS else "MODEL")
-    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
+    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head on texts
     return (*known, *(("--texts", "TEXTS") if texts else ("--data", "DATA")))
 
 
 def _before_swap(found: Status, fill: NextStep) -> list[NextStep]:
-    """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
+    """Return the steps to a swap: at once if its queries find all items, else after a report or a backfill."""
     new = next(one for one in found.generations if one.name == found.target)
     if new.covered >= found.items:
         return [NextStep("activate the new model", ("swap",)), *([fill] if found.lacking else [])]

@@ -1,4 +1,4 @@
-"""What a backfill, a calibration and rescoring use of a gallery."""
+"""The part of a gallery that a backfill, a calibration and rescoring use."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class OpenGallery(Protocol):
         """Return the pointer, and the state that it names."""
 
     def writing(self, who: str, *, timeout: float | None = None) -> AbstractContextManager[Pointer]:
-        """Be the one writer."""
+        """Hold the writer's lock."""
 
     def record(self, changes: Changes, state: GalleryState, event: Document) -> Committed:
-        """Commit changes that leave the state as it is."""
+        """Commit changes that do not change the state."""
 
     def index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
         """Build an approximate index over the vectors of a generation."""
 
     def fill_mapped(self, *, progress: Progress[Told] = None) -> int:
-        """Map stored vectors into the generations of mapped ones that lack them."""
+        """Map stored vectors into the generations of mapped vectors that lack them."""

@@ -1,4 +1,4 @@
-"""In which order a backfill embeds items."""
+"""Orders in which a backfill embeds items."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Backlog:
-    """Items without a vector of a generation, and how an order learns what it needs of them.
+    """Items without a vector of a generation, with functions for the data that an order needs.
 
     Args:
         ids: Their ids, ascending (N).
-        traffic: Returns how often items were retrieved, by id.
-        uncertainty: Returns how uncertain the old vectors are (N,); see `uncertainties`.
+        traffic: Returns the number of retrievals by id.
+        uncertainty: Returns the uncertainty of the old vectors (N,); see `uncertainties`.
     """
 
     ids: Sequence[str]
@@ -36,7 +36,7 @@ class Backlog:
 
 
 _Order = Callable[[Backlog, int], list[str]]
-"""From a backlog and a seed to its ids, the first to be embedded first."""
+"""Function from a backlog and a seed to its ids in the order of embedding."""
 
 
 def by_id(backlog: Backlog, seed: int) -> list[str]:
@@ -84,14 +84,14 @@ ORDERS: dict[str, _Order] = {
 def order_ids(
     store: Store, state: GalleryState, target: str, order: str, *, seed: int = 0, progress: Progress[Told] = None
 ) -> list[str]:
-    """Return the ids of the items without a vector of a generation, the first to be embedded first.
+    """Return the ids of the items without a vector of a generation, in the order of embedding.
 
     Args:
-        store: The gallery's.
-        state: Of the gallery.
+        store: Store of the gallery.
+        state: State of the gallery.
         target: The generation.
         order: Name in `ORDERS`.
-        seed: Of random orders.
+        seed: Random seed of random orders.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "step", "done" and "total"
             while vectors are read.
 
@@ -120,27 +120,27 @@ def lorentz_uncertainty(points: Vectors, curvature: float) -> _Values:
 _UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], _Values]] = {
     "lorentz": lambda space, points: lorentz_uncertainty(points, float(space.curvature or 1)),
 }
-"""Spaces that know an uncertainty of their points, by name."""
+"""Functions that return the uncertainty of points, by the name of their space."""
 
 
 @showing("order")
 def uncertainties(
     store: Store, state: GalleryState, target: str, ids: Sequence[str], *, progress: Progress[Told] = None
 ) -> _Values:
-    """Return how uncertain the newest vector of every item is (N,).
+    """Return the uncertainty of the newest vector of every item (N,).
 
-    Infinite for an item without a vector; minus infinity where the space of its vector knows no uncertainty.
+    Infinite for an item without a vector; minus infinity if the space of its vector defines no uncertainty.
 
     Args:
-        store: The gallery's.
-        state: Of the gallery.
+        store: Store of the gallery.
+        state: State of the gallery.
         target: Generation that the items lack.
-        ids: Of the items, ascending (N).
+        ids: Ids of the items, ascending (N).
         progress: "rich" or "tqdm" for a bar, or a function that is called with "step", "done" and "total"
             while vectors are read.
 
     Raises:
-        ConfigError: No item has a vector whose space knows an uncertainty.
+        ConfigError: No item has a vector whose space defines an uncertainty.
     """
     values, index, unseen = np.full(len(ids), np.inf), IdIndex(StringArray.of(ids)), np.ones(len(ids), np.bool_)
     for generation in reversed(state.generations):

@@ -1,4 +1,4 @@
-"""What a backfill of a gallery will take, before it starts."""
+"""Estimates for a backfill of a gallery before it starts."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def plan(
     seed: Seed = 0,
     **options: Unpack[PlanOptions],
 ) -> BackfillPlan:
-    """Say what a backfill of the started or active generation will take; nothing is changed.
+    """Estimate the effort of a backfill of the started or active generation; nothing is changed.
 
-    A source of another model, while no upgrade is started, stands for the new one.
+    If no upgrade is started, a source of another model stands for the new one.
 
     Args:
-        gallery: Where.
-        source: Where the vectors will come from; without it nothing is said of time.
-        reports: See `Gallery.start`; only where the upgrade is not started yet.
-        sample: Items to embed, at least 2, drawn from those without a vector.
-        seed: Of the sample.
+        gallery: The gallery.
+        source: Source of the vectors; without it, times are not estimated.
+        reports: See `Gallery.start`; only if the upgrade is not started yet.
+        sample: Number of items to embed, at least 2, drawn from those without a vector.
+        seed: Random seed of the sample.
         **options: See `measured_plan`.
 
     Raises:
         ConfigError: A number is out of range, or a budget needs a price or a source.
         DataError: The source is of another model.
-        GalleryError: A report does not vouch for the new model.
+        GalleryError: A report does not pass for the new model.
     """
     pointer, state = gallery.now()
     started = source is None or state.of(source.fingerprint) is not None or state.started is not None
@@ -90,7 +90,7 @@ def plan(
 
 
 class _Kept:
-    """A source whose last vectors are kept."""
+    """A source that keeps its last vectors."""
 
     def __init__(self, source: VectorSource) -> None:
         self._source, self.fingerprint, self.space = source, source.fingerprint, source.space
@@ -103,7 +103,7 @@ class _Kept:
 
 
 def _committing(gallery: Gallery, some: EmbeddingSet, ids: Sequence[str]) -> tuple[float, float]:
-    """Return how many vectors like these a temporary gallery of the same kind commits in a second, and their bytes."""
+    """Return the vectors per second that a temporary gallery of the same kind commits, and their bytes."""
     from limpet.galleries.gallery import Gallery
 
     width = max(len(str(_COMMITTED)), sum(map(len, ids)) // max(1, len(ids)))
@@ -125,7 +125,7 @@ def _committing(gallery: Gallery, some: EmbeddingSet, ids: Sequence[str]) -> tup
             before, began = _size(place), time.perf_counter()
             it.backfill(new)
             seconds = time.perf_counter() - began
-            it.gc(older_than=0.0)  # what it replaced goes after an hour
+            it.gc(older_than=0.0)  # replaced files are otherwise removed after an hour
             return _COMMITTED / seconds, (_size(place) - before) / _COMMITTED
 
 

@@ -1,4 +1,4 @@
-"""Which vectors answer which query, and one list of hits from several generations."""
+"""Choice of the vectors that answer a query, and merging of hits from several generations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoutedGeneration:
     """One generation that answers a query.
 
     Args:
-        without: Generations asked before it, whose items it leaves out.
+        without: Generations searched before it, whose items it leaves out.
         link: Why it may be searched; None for the query's own.
     """
 
@@ -33,11 +33,11 @@ class RoutedGeneration:
 
     @property
     def on_one_scale(self) -> bool:
-        """Whether its scores may stand beside those of the query's own vectors as they are."""
+        """Whether its scores are directly comparable with those of the query's own vectors."""
         return self.link is None or (self.link.adapter is None and self.link.score_map is None)
 
     def rows(self, pointer: Pointer) -> int:
-        """Return how many items this source answers for."""
+        """Return the number of items that this source answers for."""
         return sum(
             count for names, count in pointer.held.items() if self.generation in names and not names & self.without
         )
@@ -45,11 +45,11 @@ class RoutedGeneration:
 
 @dataclass(frozen=True)
 class Hit:
-    """One item found.
+    """A retrieved item.
 
     Args:
-        score: Larger is nearer; comparable within one reply, or where it was re-scored, within one generation of it.
-        metadata: What is known of the item.
+        score: Larger is nearer; comparable within one reply, or if it was re-scored, within one generation of it.
+        metadata: Metadata of the item.
     """
 
     id: str
@@ -64,13 +64,13 @@ class Reply:
 
     Args:
         hits: At most k per query, best first.
-        covered: Items that had a vector which these queries may search.
-        sequence: Commit whose state was searched.
-        epoch: Of that state, see `GalleryState.epoch`.
-        merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
+        covered: Number of items with a vector that these queries may search.
+        sequence: Number of the searched commit.
+        epoch: Epoch of its state, see `GalleryState.epoch`.
+        merge: How the generations' lists were merged; "rescored" by the second of two stages (`Rescoring`): re-scored
             hits first.
-        embedded: Items that were embedded for this search.
-        kept: Those of them whose vectors the gallery has now.
+        embedded: Number of items that were embedded for this search.
+        kept: Number of these whose vectors the gallery has stored.
     """
 
     hits: list[list[Hit]]
@@ -92,14 +92,14 @@ class Reply:
 
 
 def route(state: GalleryState, query: str) -> list[RoutedGeneration]:
-    """Return the sources that answer queries of a generation, in the order in which they are asked."""
+    """Return the sources that answer queries of a generation, in the order in which they are searched."""
     links = {link.gallery: link for link in state.links if link.query == query}
     names = [query, *(one.name for one in reversed(state.generations) if one.name in links and one.name != query)]
     return [RoutedGeneration(name, frozenset(names[:place]), links.get(name)) for place, name in enumerate(names)]
 
 
 def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
-    """Return every pair of a generation and others whose items it leaves out that a search may ask for."""
+    """Return every pair of a generation and others whose items it leaves out that a search may use."""
     pairs = {
         (source.generation, source.without)
         for generation in state.generations
@@ -115,13 +115,14 @@ def merged(
     scales: Mapping[str, Sequence[ScoreScale]],
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[list[Hit]], Merge]:
-    """Make one list per query out of those of several sources.
+    """Merge the hits of several sources into one list per query.
 
     Args:
         searched: Hits of every source that was searched, the query's own first.
-        k: Hits per query.
-        scales: What takes scores of a generation to those of the query's own, one for each query, by generation name.
-        rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
+        k: Number of hits per query.
+        scales: Scales that convert scores of a generation to those of the query's own, one per query, by generation.
+        rows: Number of items that every source answers for, by generation; without it, a merge by rank assumes equal
+            numbers.
     """
     own = [(source, hits) for source, hits in searched if source.on_one_scale]
     others = [(source, hits) for source, hits in searched if not source.on_one_scale]

@@ -1,4 +1,4 @@
-"""From sets of embeddings and columns of metadata to the rows of a store."""
+"""Conversion of embedding sets and metadata columns to rows of a store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def checked_columns(columns: Mapping[str, str]) -> dict[str, str]:
     """Return types of metadata columns, checked.
 
     Raises:
-        ConfigError: A type is unknown, or a name is taken or no plain word.
+        ConfigError: A type is unknown, or a name is reserved or no plain word.
     """
     for name, kind in columns.items():
         if kind not in COLUMN_TYPES:
@@ -41,7 +41,7 @@ def checked_columns(columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def rows_of(generation: Generation, embeddings: EmbeddingSet) -> Rows:
-    """Return the rows that a store keeps of points of a generation."""
+    """Return vectors of a generation as rows of a store."""
     form = embeddings.space.index_form(embeddings.vectors, "gallery")
     return Rows(generation.name, list(embeddings.ids), np.ascontiguousarray(form, np.float32))
 
@@ -51,11 +51,11 @@ class ItemBatch:
     """Items to be written in one commit.
 
     Args:
-        metadata: What is known of each.
-        sets: Their points by one or several models.
-        done: How many items this batch and those before it have.
-        total: How many all batches have.
-        noted: What the journal is to say of the requests it is of, such as who sent them.
+        metadata: Metadata of each item.
+        sets: Their vectors by one or several models.
+        done: Number of items in this batch and those before it.
+        total: Number of items in all batches.
+        noted: Journal fields of the requests that it belongs to, such as their sender.
     """
 
     ids: list[str]
@@ -74,7 +74,7 @@ def batches(
     ids, places = sets[0].ids, None
     if len(sets) > 1:
         ids = StringArray.of(dict.fromkeys(identifier for embeddings in sets for identifier in embeddings.ids))
-        places = [embeddings.ids.find(ids) for embeddings in sets]  # -1 where a set does not have the item
+        places = [embeddings.ids.find(ids) for embeddings in sets]  # -1 if a set lacks the item
     columns = _columns(state, ids, sets, metadata)
     for start in range(0, len(ids), size):
         some = slice(start, start + size)
@@ -106,7 +106,7 @@ def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
 def _columns(
     state: GalleryState, ids: StringArray, sets: Sequence[EmbeddingSet], given: Mapping[str, Sequence[Any]] | None
 ) -> dict[str, list[Any]]:
-    """Return the values of every column, checked, None where an item has none."""
+    """Return the checked values of every column, None for an item without one."""
     columns = _own_columns(state, sets[0]) if given is None else given
     for name, values in columns.items():
         if name not in state.columns:
@@ -125,7 +125,7 @@ def _columns(
 
 
 def _metadata(columns: Mapping[str, list[Any]], start: int, count: int) -> Sequence[Metadata]:
-    """Return the values of some items; further ones than a column has are items of other sets."""
+    """Return the metadata of some items; items beyond the length of a column belong to other sets."""
     if not columns:
         return [{}] * count  # shared, because it is never modified
     known: list[dict[str, Any]] = [{} for _ in range(count)]
@@ -163,7 +163,7 @@ def _typed(name: str, value: Any, kind: str, identifier: str) -> Any:
 
 
 def last_of(upserts: Sequence[Upsert]) -> Upsert:
-    """Return one upsert for several: of an item that several of them write, the last one's metadata and vectors."""
+    """Merge several upserts into one: an item in several of them gets the last one's metadata and vectors."""
     if len(upserts) == 1:
         return upserts[0]
     last = {identifier: number for number, one in enumerate(upserts) for identifier in one.ids}

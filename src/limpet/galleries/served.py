@@ -1,4 +1,4 @@
-"""How good the answers of a gallery are, told from the classes in the metadata of its hits."""
+"""Quality of a gallery's answers, by the classes in the metadata of its hits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """Means over queries of a class that the gallery has.
+    """Means over queries whose class the gallery has.
 
     Args:
         recall_at_1: Share of queries whose first hit is of their class.
-        map_at_k: Average precision among the k hits asked for, divided by how many relevant ones k hits can hold (the
-            rule of Google Landmarks v2); with k of at least the items of every class it counts what is not found.
-        queries: How many queries were counted.
+        map_at_k: Average precision among the k hits requested, divided by the number of relevant items that k hits can
+            hold (the rule of Google Landmarks v2); if k is at least the size of every class, it counts missed items.
+        queries: Number of queries counted.
     """
 
     recall_at_1: float
@@ -35,7 +35,7 @@ class Served:
 
 
 def items_of_class(store: Store, column: str = "label") -> dict[str, int]:
-    """Return how many items of a gallery's store there are of every class."""
+    """Return the number of items of every class in a gallery's store."""
     counts: Counter[str] = Counter()
     for items in pages(store):
         counts.update(str(metadata[column]) for metadata in items.metadata if column in metadata)
@@ -55,13 +55,13 @@ def class_names_of(queries: EmbeddingSet) -> list[str]:
 
 
 def served(reply: Reply, classes: Sequence[str], totals: Mapping[str, int], k: int, *, column: str = "label") -> Served:
-    """Judge a reply by the classes of queries and hits.
+    """Evaluate a reply by the classes of queries and hits.
 
     Args:
-        reply: Of a search for k hits.
+        reply: Reply of a search for k hits.
         classes: Class of every query.
-        totals: Items of every class, see `items_of_class`.
-        k: Hits that were asked for.
+        totals: Number of items of every class, see `items_of_class`.
+        k: Number of hits requested.
         column: Metadata column of the class.
 
     Raises:

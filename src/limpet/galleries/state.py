@@ -1,4 +1,4 @@
-"""What a gallery is made of and what the steps of an upgrade make of it: values and one pure function."""
+"""State of a gallery and how upgrade steps change it: values and one pure function."""
 
 from __future__ import annotations
 
@@ -57,26 +57,25 @@ class Generation:
         return space_from_record(self.space)
 
     def to_record(self) -> dict[str, object]:
-        """Return plain values for an event; what it does not have is left out."""
+        """Return plain values for an event; missing fields are left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @with_config(_EXACT)
 @dataclass(frozen=True)
 class Link:
-    """Why queries of one model may search the vectors of another one.
+    """A link: why queries of one model may search the vectors of another one.
 
     Args:
         query: Generation whose model embeds the queries.
         gallery: Generation whose vectors they search.
         how: "report" (a passing compatibility report of these two fingerprints), "adapter" (it maps the queries),
             "mapped" (the vectors were mapped into the space of the queries), or "forced".
-        reason: The file or folder that says so, or what was given as the reason.
-        evidence: Numbers of the report, as far as there are any.
-        adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
-            are.
-        score_map: Digest of what takes scores of these vectors to those of the queries' own, if there is such a thing:
-            the map that came with an adapter of queries, or the cohort of a link that was calibrated.
+        reason: The file or folder of the evidence, or the reason that the user gave.
+        evidence: Numbers of the report, if there are any.
+        adapter: Digest of the adapter that maps queries among the files of the store; None if they are used unchanged.
+        score_map: Digest of the object that converts scores of these vectors to those of the queries' own, if there is
+            one: the map that came with an adapter of queries, or the cohort of a link that was calibrated.
     """
 
     query: str
@@ -89,7 +88,7 @@ class Link:
 
     @property
     def words(self) -> str:
-        """The same in a sentence."""
+        """Description of the link in a sentence."""
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.query} searches vectors of {self.gallery}, too, because of {_BECAUSE[self.how]}{reason}."
 
@@ -97,16 +96,16 @@ class Link:
 @with_config(_EXACT)
 @dataclass(frozen=True)
 class GalleryState:
-    """What a gallery is, apart from its rows.
+    """State of a gallery, apart from its rows.
 
     Args:
-        generations: Those whose vectors can be searched, in the order they came.
+        generations: Searchable generations, in the order of their creation.
         active: The generation whose model embeds queries and new items now.
-        started: The one that is to become active, or None.
-        previous: Those that were active before, the last one last: where rollbacks lead.
-        links: Who may search what besides the own vectors.
+        started: The generation that is to become active, or None.
+        previous: Formerly active generations, the last one last: the targets of rollbacks.
+        links: Permissions to search vectors of other generations.
         columns: Types of the metadata columns, by name.
-        created: How many generations there ever were, so that no name is used twice.
+        created: Number of generations ever created, so that no name is used twice.
     """
 
     generations: tuple[Generation, ...] = ()
@@ -119,14 +118,14 @@ class GalleryState:
 
     @property
     def phase(self) -> Phase:
-        """Where the upgrade stands."""
+        """Phase of the upgrade."""
         if self.started is not None:
             return "started"
         return "swapped" if self.previous else "steady"
 
     @cached_property
     def epoch(self) -> str:
-        """What changes with every step of an upgrade, and not with rows: 16 hexadecimal digits of the state."""
+        """Hash of the state, 16 hexadecimal digits: changes with every step of an upgrade, and not with rows."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -166,7 +165,7 @@ class GalleryState:
         """Return a generation by its name or fingerprint.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: No generation has it.
         """
         generation = self.by_name.get(name) or self.of(name)
         if generation is None:
@@ -179,7 +178,7 @@ class GalleryState:
         """Return a generation for a model that the gallery does not have.
 
         Raises:
-            ConfigError: The gallery has one of this model.
+            ConfigError: The gallery has a generation of this model.
         """
         known = self.of(fingerprint)
         if known is not None:
@@ -193,12 +192,12 @@ class GalleryState:
 
     @property
     def files(self) -> frozenset[str]:
-        """Digests of what the store keeps for it: adapters and score maps."""
+        """Digests of the adapters and score maps that the store keeps."""
         named = [name for link in self.links for name in (link.adapter, link.score_map)]
         return frozenset(name for name in [*named, *(one.adapter for one in self.generations)] if name is not None)
 
     def to_record(self) -> dict[str, object]:
-        """Return plain values, from which `from_record` makes the state again."""
+        """Return plain values, from which `from_record` restores the state."""
         return asdict(self)
 
     @classmethod
@@ -206,7 +205,7 @@ class GalleryState:
         """Return the state of a record.
 
         Raises:
-            StoreError: It is none of a gallery that was created.
+            StoreError: The record is not one of a created gallery.
         """
         what = "The state of the gallery"
         try:
@@ -234,7 +233,7 @@ _RECORD = TypeAdapter(GalleryState)
 
 
 class Event(TypedDict, total=False):
-    """Entry of the journal: its kind, and the fields that this kind needs, see `advance` or the code that reads it."""
+    """Entry of the journal: its kind, and the fields of that kind, see `advance` or the code that reads it."""
 
     kind: Required[str]
     generation: Mapping[str, Any]
@@ -252,16 +251,16 @@ class Event(TypedDict, total=False):
 
 
 def advance(state: GalleryState, event: Event) -> GalleryState:
-    """Return the state after an event; events that only concern rows leave it as it is.
+    """Return the state after an event; events that only concern rows do not change it.
 
     Args:
-        state: Before.
-        event: What happened, and what its kind needs: "create" (generation, columns), "start" (generation, links,
+        state: State before the event.
+        event: The event, with the fields of its kind: "create" (generation, columns), "start" (generation, links,
             bridge), "link" (link), "swap" (link, if it is forced), "rollback", "finish", "cancel", "repair" (state: an
             earlier one).
 
     Raises:
-        UpgradeStateError: The step is not possible from here; the message says what is.
+        UpgradeStateError: The step is not possible in this phase; the message names the possible steps.
         ConfigError: The kind is unknown.
     """
     kind = str(event.get("kind"))
@@ -279,7 +278,7 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
 
 
 def replay(events: Iterable[Document]) -> GalleryState:
-    """Return the state that a journal leads to."""
+    """Return the state after all events of a journal."""
     state = GalleryState()
     for event in events:
         state = advance(state, cast(Event, event))

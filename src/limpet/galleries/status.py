@@ -1,4 +1,4 @@
-"""Where a gallery stands, as plain values."""
+"""The status of a gallery, as plain values."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class GenerationStatus:
     """One generation.
 
     Args:
-        fingerprint: Of its model; declared ones are vouched for by a person only.
-        note: What people call the model.
-        options: Words that name what makes its vectors on the command line; None where they are not known.
+        fingerprint: Fingerprint of its model; only the user vouches for a declared one.
+        note: Readable name of the model.
+        options: Command-line arguments that name the source of its vectors; None if unknown.
         standing: "active", "started", "previous" or "mapped".
-        rows: Items that have its vector.
-        covered: Items that queries of its model find, with whatever vectors they may search.
+        rows: Number of items that have its vector.
+        covered: Number of items that queries of its model find, with any vectors that they may search.
         searches: Generations that queries of its model search, in order.
-        bytes: Size of its rows in the store as they are now, with what searches of several generations need.
-        indexed: Rows that an approximate index covers.
+        bytes: Current size of its rows in the store, with the data that searches of several generations need.
+        indexed: Number of rows that an approximate index covers.
     """
 
     name: str
@@ -41,17 +41,17 @@ class GenerationStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a gallery stands.
+    """The status of a gallery.
 
     Args:
         phase: "steady", "started" or "swapped".
-        items: Items, with or without vectors.
+        items: Number of items, with or without vectors.
         active: Generation whose model embeds queries and new items now.
         target: Generation that a backfill fills.
-        lacking: Items without a vector of the target.
+        lacking: Number of items without a vector of the target.
         sequence: Number of the last commit.
-        links: Who may search what besides the own vectors, and why.
-        waiting: Bytes that nothing needs any more but readers of a while ago, which gc gives back.
+        links: Permissions to search vectors of other generations, with the reasons.
+        waiting: Bytes of outdated data that only earlier readers may need, which gc frees.
         columns: Types of the metadata columns.
     """
 
@@ -74,7 +74,7 @@ class Status:
 
 
 def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
-    """Return where a gallery stands at a pointer."""
+    """Return the status of a gallery at a pointer."""
     return Status(
         url=store.url,
         kind=store.kind,

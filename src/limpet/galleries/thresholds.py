@@ -20,18 +20,18 @@ def thresholds(
     store: Store, old: Generation, new: Generation, *, items: PositiveInt = 2000, class_column: str = "label",
     seed: Seed = 0,
 ) -> Thresholds:  # fmt: skip
-    """Measure what thresholds on scores of one model become on those of another, each on its own vectors.
+    """Convert score thresholds of one model to those of another, each on its own vectors.
 
-    Random items that have vectors of both search each other; at most 500 of them ask. They stand for queries as far as
-    a model embeds queries as it embeds items: where it does not, measure with queries, by a rehearsal.
+    Random items that have vectors of both search each other; at most 500 of them are queries. They represent queries as
+    far as a model embeds queries like items: otherwise, measure with queries, in a rehearsal.
 
     Args:
-        store: Of the gallery.
+        store: Store of the gallery.
         old: The generation of the old model.
-        new: That of the new model.
-        items: How many are drawn.
+        new: The generation of the new model.
+        items: Number of items to draw.
         class_column: Column of the class, if there is one: items of the same class are relevant.
-        seed: Of the sample.
+        seed: Random seed of the sample.
 
     Raises:
         DataError: Too few items have vectors of both models.
@@ -55,5 +55,5 @@ def _scores(generation: Generation, stored: NDArray[np.float32]) -> NDArray[np.f
     space = generation.geometry
     asked = space.query_form(space.from_index_form(stored[:_QUERIES]), space)
     scores: NDArray[np.float64] = (asked @ stored.T).astype(np.float64)
-    np.fill_diagonal(scores, np.nan)  # an item does not ask for itself
+    np.fill_diagonal(scores, np.nan)  # an item does not match itself
     return scores

@@ -1,4 +1,4 @@
-"""Galleries and other places of vectors: filling one from a source, and writing one to a file."""
+"""Import of vectors from a source into a gallery, and export of a generation to a file."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": n
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Args:
-        written: Items that are new in the gallery.
-        skipped: Rows whose item was there before.
+        written: Number of items that are new in the gallery.
+        skipped: Number of rows whose item existed before.
     """
 
     source: str
@@ -78,15 +78,15 @@ class Imported:
 def columns_of(source: Source, *, take: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the metadata columns that a gallery of this source can have, for `Gallery.create`: type by name.
 
-    Texts, whole numbers, numbers and truth values are taken; columns of other types, and names that are no plain
-    words, are left out.
+    Texts, integers, floating-point numbers and booleans are supported; columns of other types, and names that are no
+    plain words, are left out.
 
     Args:
-        source: Where the rows come from; its ids and vectors are no metadata.
-        take: Take these only: the source's column by the name it is to have.
+        source: Source of the rows; its ids and vectors are no metadata.
+        take: Columns to take: the source's column by its name in the gallery.
 
     Raises:
-        ConfigError: One of ``take`` is none of the source's, of a type that metadata cannot have, or has a wrong name.
+        ConfigError: A column of ``take`` is not in the source, of an unsupported type, or has an invalid name.
     """
     roles = roles_of(source)
     own = (roles.id, roles.vector)
@@ -115,7 +115,7 @@ def _no_metadata(source: Source, column: str, possible: Mapping[str, str]) -> Co
 
 
 def dim_of(source: Source) -> int | None:
-    """Return the dimension of the vectors of a source as its first row has it; None for one without rows."""
+    """Return the dimension of the vectors of a source, from its first row; None if it has no rows."""
     first = next(iter(source.batches(needed(source, roles_of(source), "vector"), 1)), None)
     return None if first is None or not len(first) else _matrix(first.column(0)).shape[1]
 
@@ -133,29 +133,28 @@ def import_table(
     unusable: list[str] | None = None,
     progress: Progress[Told] = None,
 ) -> Imported:
-    """Add the rows of a source as items, in commits of ``batch`` rows; it is never in memory as a whole.
+    """Add the rows of a source as items, in commits of ``batch`` rows, without loading the whole source.
 
     Args:
-        gallery: Where to.
-        source: Where from. Ids are texts, or whole numbers that become texts, none missing and none twice; vectors are
-            lists of floating-point numbers, rounded to float32, all of the dimension of the gallery's model.
-        columns: Which column of the source holds each metadata column of the gallery; all of the same name when left
-            out.
-        fingerprint: Of the model that made the vectors, one of the gallery's; what the source says, or the active one,
-            when left out.
-        skip_existing: Pass over rows whose item is there already, so that an interrupted import can go on.
+        gallery: Gallery to fill.
+        source: Source of the rows. Ids are texts, or integers that become texts, without missing or repeated ones;
+            vectors are lists of floating-point numbers, rounded to float32, of the dimension of the gallery's model.
+        columns: The source's column by metadata column of the gallery; by default, columns of the same name.
+        fingerprint: Fingerprint of the model that made the vectors, one of the gallery's; by default, that of the
+            source, or of the active model.
+        skip_existing: Skip rows whose item exists already, so that an interrupted import can be resumed.
         batch: Rows per commit, at most 50,000.
-        unusable: Gets the ids of rows whose vector is zero, NaN or infinite, which are left out; such vectors are
-            refused when it is left out.
+        unusable: Collects the ids of rows whose vector is zero, NaN or infinite, which are skipped; by default, such
+            vectors are refused.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done", "read", "written",
             "skipped" and "total" after every commit.
 
     Raises:
         ConfigError: A column is unknown, or ``batch`` out of range.
-        DataError: A row breaks a promise of `EmbeddingSet`, an id is there already or twice in the source; the message
-            says what of it was committed.
+        DataError: A row violates a requirement of `EmbeddingSet`, or an id exists already or occurs twice in the
+            source; the message says which part was committed.
         SpaceMismatchError: The vectors have another dimension or space than the gallery's.
-        StoreError: The gallery or the source is out of reach.
+        StoreError: The gallery or the source is unreachable.
     """
     state = gallery.state
     made_by = fingerprint or (source.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
@@ -200,7 +199,7 @@ def _check_space(source: Source, generation: Generation) -> None:
 
 @dataclass
 class _Import:
-    """One import so far."""
+    """State of one import."""
 
     gallery: Gallery
     source: Source
@@ -240,7 +239,7 @@ class _Import:
         return EmbeddingSet(points[rows], names[rows], made_by, space, role="document"), rows
 
     def _new(self, ids: StringArray) -> NDArray[np.int64]:
-        """Return the rows whose item the gallery does not have; refuse what this very import wrote."""
+        """Return the rows whose item the gallery lacks; refuse ids that this import has written before."""
         there = self.gallery.store.fetch(list(ids))
         twice = [one for one, version in zip(there.ids, there.versions, strict=True) if version in self.own_commits]
         if twice:
@@ -302,7 +301,7 @@ class ExportedGeneration:
     """What an export wrote.
 
     Args:
-        left_out: Metadata columns that this kind of file cannot hold, with why.
+        left_out: Metadata columns that this kind of file cannot hold, with the reason.
     """
 
     path: Path
@@ -317,20 +316,20 @@ def export(
 ) -> ExportedGeneration:
     """Write ids, points, labels and metadata of all items that have a vector of a generation, by id.
 
-    Items that are written meanwhile come as they were or as they are, each whole. Vectors are points of the
+    An item that is written meanwhile is exported completely in its earlier or its new state. Vectors are points of the
     generation's space as the gallery keeps them: on the hypersphere, of length one.
 
     Args:
-        gallery: Where from.
+        gallery: Gallery to export.
         generation: Name or fingerprint; the active one when None.
-        path: ``.parquet`` holds all metadata and is written piece by piece; ``.safetensors`` is an `EmbeddingSet`;
-            ``.npz`` holds NumPy arrays. For the last two the vectors pass through memory, and columns that they cannot
-            hold are left out and named in the result.
+        path: ``.parquet`` holds all metadata and is written in parts; ``.safetensors`` is an `EmbeddingSet`;
+            ``.npz`` holds NumPy arrays. The last two hold all vectors in memory, and leave out columns that they
+            cannot hold, which the result names.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" items.
 
     Raises:
-        ConfigError: Another kind of file, or an unknown generation.
-        DataError: There is nothing to write, or the file cannot be written; one of that name from before is untouched.
+        ConfigError: The kind of file is not supported, or the generation is unknown.
+        DataError: No item has a vector, or the file cannot be written; an existing file is untouched.
     """
     pointer, state = gallery.now()
     chosen = state.named(generation or state.active)
@@ -351,14 +350,14 @@ def export(
 
 
 def _parts(store: Store, generation: Generation, total: int, progress: Progress[Told]) -> Iterator[_Part]:
-    """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
+    """Yield ids, points and metadata, by id; an item that changes meanwhile is read again."""
     after, space, done = "", generation.geometry, 0
     while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
         ids, form = store.vectors(generation.name, items.ids)
         now = store.fetch(ids)
         before = dict(zip(items.ids, items.versions.tolist(), strict=True))
         if now.ids != ids or [before[one] for one in ids] != now.versions.tolist():
-            continue  # the same page, as it is now
+            continue  # the same page, in its current state
         after = items.ids[-1]
         if ids:
             yield ids, np.ascontiguousarray(space.from_index_form(form), np.float32), now.metadata
@@ -394,14 +393,14 @@ def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: S
 
 
 def _written(value: Any) -> Any:
-    """Return a value as files hold it: JSON as a text."""
+    """Return a value in the form of files: JSON as a text."""
     return json.dumps(value) if isinstance(value, dict) else value
 
 
 def _embedding_set(
     parts: Iterator[_Part], generation: Generation, columns: Mapping[str, str], *, texts: bool
 ) -> tuple[EmbeddingSet, dict[str, str]]:
-    """Return all items as one set, and why which columns are not in it."""
+    """Return all items as one set, and the columns that it leaves out with the reasons."""
     ids: list[str] = []
     points: list[NDArray[np.float32]] = []
     values: dict[str, list[Any]] = {name: [] for name in columns}
@@ -435,7 +434,7 @@ def _embedding_set(
 
 
 def _labels(values: list[Any]) -> tuple[NDArray[np.int64] | None, StringArray | None]:
-    """Return labels and class names; None where there are none, or some are missing."""
+    """Return labels and class names; None if there are none, or some are missing."""
     if not values or None in values:
         return None, None
     if all(isinstance(value, int) for value in values):

@@ -1,4 +1,4 @@
-"""Two-stage search: candidates as they are found today, scored again by the new model, whose vectors are kept."""
+"""Two-stage search: the new model scores the candidates of the current search again, and its vectors are kept."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Rescoring:
     wait: NonNegative = 1.0
 
     def search(self, gallery: OpenGallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
-        """Search in two stages, and keep what was embedded.
+        """Search in two stages, and store the new vectors.
 
         Raises:
             UpgradeStateError: No upgrade is started or swapped.
-            DataError: Queries or source are of another model than the one that is started or was swapped to.
-            EmptyOverlapError: The queries of the first stage are others.
-            GalleryError: Nothing lets these queries find items without a new vector.
+            DataError: Queries or source are of another model than the new one.
+            EmptyOverlapError: The queries of the first stage have other ids.
+            GalleryError: No link lets these queries find items without a new vector.
         """
         target = self._target(gallery, queries)
         first = queries if self.first is None else _in_order_of(queries, self.first)
@@ -78,7 +78,7 @@ class Rescoring:
             strangers = find(queries, self.candidates, True).hits
         items = gallery.store.fetch(list(dict.fromkeys(hit.id for hit in chain(*lists, *strangers))))
         lists = [_candidates(*both, items, found.sources) for both in zip(lists, strangers, strict=True)]
-        vectors = _stored(gallery, target, items)  # a cancel removes them while others are embedded
+        vectors = _stored(gallery, target, items)  # a cancel may remove them meanwhile
         fill = self._embedded(target, items, lists)
         kept = self._kept(gallery, fill)
         if fill is not None:
@@ -122,7 +122,7 @@ class Rescoring:
         return target
 
     def _embedded(self, target: Generation, items: Items, lists: Sequence[Sequence[Hit]]) -> Fill | None:
-        """Embed the candidates without a new vector, as far as the budget of their queries goes."""
+        """Embed the candidates without a new vector, within the budget of their queries."""
         lacking = {name for name, held in zip(items.ids, items.generations, strict=True) if target.name not in held}
         wanted: dict[str, None] = {}
         for hits in lists:
@@ -132,7 +132,7 @@ class Rescoring:
             return None
         try:
             made = self.source.embed(list(wanted))
-        except BudgetError as error:  # what may be spent on a model behind an API is spent
+        except BudgetError as error:  # the budget for a model behind an API is spent
             _log.info("candidates keep the scores of the first stage: %s", error.given)
             return None
         if not len(made):
@@ -174,9 +174,9 @@ def _candidates(hits: Sequence[Hit], strangers: Sequence[Hit], items: Items, sou
     """Return the candidates of one query without those that were deleted meanwhile.
 
     Args:
-        hits: Of the first stage.
-        strangers: Hits of the new query, where the first stage cannot find all.
-        items: What is known of all of them now.
+        hits: Hits of the first stage.
+        strangers: Hits of the new query, if the first stage cannot find all items.
+        items: Current records of all of them.
         sources: Generations that the first stage searched; a stranger has no vector of any.
     """
     known = dict(zip(items.ids, items.generations, strict=True))
@@ -194,14 +194,14 @@ def _in_two_stages(
     vectors: Mapping[str, NDArray[np.float32]],
     generation: str,
 ) -> list[Hit]:
-    """Return the hits of one query: candidates by their new scores, of equal ones the smaller id first, then the rest.
+    """Return the hits of one query: candidates by their new scores, ties by id, then the rest.
 
     Args:
-        query: By the new model, as a gallery of its vectors is searched (width,).
-        candidates: Of the query.
-        rest: What the first stage found after them.
+        query: Query by the new model, in index form (width,).
+        candidates: Candidates of the query.
+        rest: Further hits of the first stage.
         vectors: New vectors by id.
-        generation: The one that scores.
+        generation: The generation of the new model.
     """
     again = [hit for hit in candidates if hit.id in vectors]
     scores = (np.stack([vectors[hit.id] for hit in again]) @ query).tolist() if again else []

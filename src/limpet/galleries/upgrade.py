@@ -1,4 +1,4 @@
-"""A gallery's upgrade by the steps that every live index has."""
+"""The upgrade of a gallery, with the steps that every live index has."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class GalleryUpgrade:
-    """The upgrade of one gallery: an `Upgrade`. `Gallery` has the same steps and all that is special to galleries.
+    """The upgrade of one gallery: an `Upgrade`. `Gallery` has the same steps and those that only galleries have.
 
     Args:
-        gallery: Which; closed with it.
+        gallery: The gallery; closed together with the upgrade.
     """
 
     def __init__(self, gallery: Gallery) -> None:
@@ -51,12 +51,12 @@ class GalleryUpgrade:
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Phase of the upgrade."""
         return self.gallery.state.phase
 
     @property
     def serving(self) -> ModelSide:
-        """Whose vectors queries find."""
+        """The model whose vectors queries search."""
         state = self.gallery.state
         return "new" if _sides(state)["new"] == state.active else "old"
 
@@ -66,7 +66,7 @@ class GalleryUpgrade:
         return _model(state, _sides(state)[side])
 
     def status(self) -> UpgradeStatus:
-        """Count items by model, and return where the upgrade stands and what comes next."""
+        """Count items by model; return the status of the upgrade and the next commands."""
         pointer, state = self.gallery.now()
         found, names = status(self.gallery.store, pointer, state), _sides(state)
         known = {one.name: one for one in found.generations}
@@ -101,7 +101,7 @@ class GalleryUpgrade:
         adapter: Path | Adapter | None = None,
         score_map: Path | None = None,
     ) -> GalleryUpgrade:
-        """Make room in a gallery for the vectors of a new model."""
+        """Add a generation for the vectors of a new model to a gallery."""
         it = cls(Gallery.open(url))
         try:
             made = it.gallery.start(
@@ -116,7 +116,7 @@ class GalleryUpgrade:
         return it
 
     def thresholds(self, *, items: int = 2000, class_column: str = "label", seed: int = 0) -> Thresholds:
-        """Say what thresholds on scores become once the new vectors are searched, by items that have both vectors.
+        """Return new score thresholds for the new vectors, measured on items that have both vectors.
 
         See `limpet.galleries.thresholds.thresholds`.
 
@@ -136,11 +136,11 @@ class GalleryUpgrade:
     def plan(
         self, source: VectorSource | None = None, *, reports: Sequence[Path] = (), **options: Unpack[PlanOptions]
     ) -> BackfillPlan:
-        """Say what a backfill will take, also of an upgrade that is not started; see `limpet.galleries.plan.plan`."""
+        """Estimate the effort of a backfill, even before the upgrade is started; see `limpet.galleries.plan.plan`."""
         return plan(self.gallery, source, reports=reports, **options)
 
     def remaining(self, *, at_once: bool) -> tuple[UpgradeStep, ...]:
-        """Return the steps that are left, see `Upgrade.remaining`."""
+        """Return the remaining steps, see `Upgrade.remaining`."""
         steps: tuple[UpgradeStep, ...] = ("start", "swap", "backfill") if at_once else ("start", "backfill", "swap")
         done = {"steady": (), "started": ("start",), "swapped": ("start", "swap")}[self.phase]
         return tuple(step for step in steps if step not in done)
@@ -162,12 +162,12 @@ class GalleryUpgrade:
     def backfill(
         self, source: VectorSource, *, order: str | None = None, seed: Seed = 0, **options: Unpack[FillOptions]
     ) -> Backfilled:
-        """Give items that lack one a new vector; see `Gallery.backfill`."""
+        """Write new vectors for items that lack one; see `Gallery.backfill`."""
         return self.gallery.backfill(source, order=order, seed=seed, **options)
 
     @property
     def graph(self) -> Graph | None:
-        """How approximate indexes are built and searched; None of a store that has no say in it."""
+        """Parameters of approximate indexes; None for a store without a choice."""
         return self.gallery.store.graph
 
     def index(self, *, graph: Graph | None = None) -> None:
@@ -179,7 +179,7 @@ class GalleryUpgrade:
         self.gallery.swap(allow_missing=allow_missing, force=force)
 
     def rollback(self, *, allow_missing: int = 0) -> None:
-        """Make the old model active again, in one commit. Nothing is deleted.
+        """Make the old model active again, in one commit; nothing is deleted.
 
         Args:
             allow_missing: Not used: a gallery never refuses a rollback. Items with a new vector only are kept.
@@ -208,7 +208,7 @@ class GalleryUpgrade:
         self.gallery.cancel()
 
     def verify(self) -> UpgradeVerification:
-        """Read every vector of the new model, and name rows that are not right."""
+        """Read every vector of the new model, and name invalid rows."""
         found = self.gallery.check_vectors()
         return UpgradeVerification(
             tuple(
@@ -219,13 +219,13 @@ class GalleryUpgrade:
         )
 
     def journal(self, last: int | None = None) -> Sequence[Mapping[str, object]]:
-        """Return what was done, the last event last, with "at" as a moment in UTC, and "commit", its number."""
+        """Return the events of the journal in order, with "at" as a time in UTC, and "commit", its number."""
         store = self.gallery.store
         after = 0 if last is None else max(0, store.pointer().sequence - last)
         return [{**entry.to_dict(), "commit": entry.sequence} for entry in store.journal(after=after)]
 
     def close(self) -> None:
-        """Let go of the gallery."""
+        """Close the gallery."""
         self.gallery.close()
 
 

@@ -1,4 +1,4 @@
-"""Reading every vector of a generation again, and counting what is right and what is not."""
+"""Check of every vector of a generation: counts of valid and invalid rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from limpet.galleries.items import ITEMS_AT_ONCE, pages
 from limpet.galleries.state import Generation
 from limpet.support.progress import Progress, Told, listener, showing
 
-_NAMED = 20  # ids kept of everything that is wrong
+_NAMED = 20  # maximum number of ids to keep of each kind
 
 
 @dataclass(frozen=True)
 class VectorCheck:
-    """How many vectors of a generation are right, how many are wrong in which way, and the first ids of each.
+    """Number of valid vectors of a generation, of invalid ones by kind, and the first ids of each kind.
 
     Args:
-        right: Items with a vector of the item as it is now, of the right width, that is a point of the space.
-        wrong: Rows that are not right, by kind: "orphan" (no such item), "outdated" (made of an earlier version),
+        right: Items with a vector of their current version, of the right width, that is a point of the space.
+        wrong: Number of invalid rows by kind: "orphan" (no such item), "outdated" (made of an earlier version),
             "width", "no point" (NaN, infinite, zero, or out of the space), "repeated" (an id twice), "unmarked" (the
-            item does not know of it) and "lost" (the item says there is one).
+            item does not record it) and "lost" (the item records a missing vector).
         named: The first ids of every kind, and of "lacking".
     """
 
@@ -42,10 +42,10 @@ class VectorCheck:
         return shown(self.named.get("lacking", []), self.lacking)
 
     def refuse_wrong(self) -> None:
-        """Refuse a generation with a wrong row.
+        """Refuse a generation with an invalid row.
 
         Raises:
-            GalleryError: There is one.
+            GalleryError: The generation has an invalid row.
         """
         if self.wrong:
             kinds = "; ".join(f"{count} {kind}: {shown(self.named[kind], count)}" for kind, count in self.wrong.items())
@@ -59,11 +59,11 @@ class VectorCheck:
 
 @showing("check")
 def check_vectors(store: Store, generation: Generation, *, progress: Progress[Told] = None) -> VectorCheck:
-    """Compare the rows of a generation with the items, reading all of them.
+    """Read all rows of a generation, and compare them with the items.
 
     Args:
-        store: The gallery's.
-        generation: Whose vectors.
+        store: Store of the gallery.
+        generation: The generation.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" rows.
     """
     counts: Counter[str] = Counter()
@@ -104,7 +104,7 @@ def check_vectors(store: Store, generation: Generation, *, progress: Progress[To
 
 
 def _standing(items: Items, ids: Sequence[str], versions: Iterable[int], generation: str) -> list[str]:
-    """Return what is wrong with every row as the items know it; empty for nothing."""
+    """Return the problem of every row according to the items; empty for none."""
     place = {identifier: row for row, identifier in enumerate(items.ids)}
     result = []
     for identifier, version in zip(ids, versions, strict=True):

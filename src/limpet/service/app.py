@@ -1,4 +1,4 @@
-"""The applications of a service's processes: one writes, and answers everything; others read, and pass on the rest."""
+"""The applications of a service's processes: the writer serves everything; readers forward what they do not serve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""What every answer says to browsers."""
+"""Security headers of every response."""
 _READS = (reads.searches, reads.router)
 _ROUTERS = (*_READS, writes.upserts, writes.router, steering.router)
 _PASSED_ON = ("content-type", "content-length", "etag", "location", "retry-after", "set-cookie", "www-authenticate")
@@ -47,7 +47,7 @@ _log = logging.getLogger("limpet.service")
 
 
 def writing_app(settings: ServiceSettings) -> ASGIApp:
-    """Return the application of the process that writes."""
+    """Return the application of the writing process."""
     app, pages = _app(settings, _ROUTERS, _writing), console.console(settings)
     pages.state = app.state
     app.mount(console.PLACE, pages)
@@ -55,13 +55,13 @@ def writing_app(settings: ServiceSettings) -> ASGIApp:
 
 
 def reading_app(settings: ServiceSettings) -> ASGIApp:
-    """Return the application of a process that answers searches itself, and passes on what else it is asked."""
+    """Return the application of a process that answers searches itself, and forwards other requests."""
     return _Told(_app(settings, (*_READS, _forwarded()), _reading), settings.limits.body * 2**20)
 
 
 @cache
 def openapi() -> dict[str, Any]:
-    """Return the description of the API."""
+    """Return the OpenAPI description of the API."""
     return _app(None, _ROUTERS, None).openapi()
 
 
@@ -89,7 +89,7 @@ def _app(
     app.add_route("/", lambda request: RedirectResponse(f"{console.PLACE}/"), include_in_schema=False)
     if settings is not None:
         app.openapi = openapi  # type: ignore[method-assign]
-        if settings.keys is None:  # pages of other sites may reach a loopback address under a name of theirs
+        if settings.keys is None:  # DNS rebinding: other sites may reach a loopback address by their own name
             app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", settings.host])
     return app
 
@@ -117,7 +117,7 @@ async def _observed(service: Serving) -> None:
 
 @contextmanager
 def _asked_to_end(stop: Callable[[], None]) -> Iterator[None]:
-    """Call a function as soon as the process is asked to end: uvicorn waits for open responses first."""
+    """Call a function as soon as the process is asked to stop, before uvicorn waits for open responses."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -138,7 +138,7 @@ def _asked_to_end(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _ready(settings: ServiceSettings) -> Iterator[None]:
-    """Keep a file while this process answers."""
+    """Keep a file while this process is ready."""
     folder = settings.folder / READY
     folder.mkdir(exist_ok=True)
     path = folder / str(os.getpid())
@@ -179,14 +179,14 @@ def _forwarded() -> APIRouter:
             try:
                 answer = await client.send(asked, stream=True)
                 headers = {name: value for name, value in answer.headers.items() if name in _PASSED_ON}
-                if "content-length" in headers:  # the writer may end before all of it is here
+                if "content-length" in headers:  # the writer may end before all of it has arrived
                     return Response(await answer.aread(), answer.status_code, headers)
                 break
             except httpx.TransportError as error:
                 if service.stopping.is_set() or not (again or isinstance(error, httpx.ConnectError)):
                     raise _writer_gone() from error
-                again = False  # the writer is started again, and its socket stays: this waits for it
-                await asyncio.sleep(_SOON)  # unless the one that starts it was killed, and its socket is gone
+                again = False  # the writer is restarted, and its socket stays: wait for it
+                await asyncio.sleep(_SOON)  # unless the supervisor was killed, and its socket is gone
         parts = _until(service.stopping, answer.aiter_raw())
         return StreamingResponse(parts, answer.status_code, headers, background=BackgroundTask(answer.aclose))
 
@@ -194,7 +194,7 @@ def _forwarded() -> APIRouter:
 
 
 async def _until(stopping: asyncio.Event, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield parts as they come, until this process is asked to end."""
+    """Yield parts as they arrive, until this process is asked to stop."""
     stop = asyncio.ensure_future(stopping.wait())
     while True:
         coming = asyncio.ensure_future(anext(parts, b""))
@@ -222,11 +222,11 @@ _OWN, _OF_CONSOLE = _encoded(HEADERS), _encoded(HEADERS | console.HEADERS)
 
 
 class _Told:
-    """Names every request, and counts and logs what became of it; gives every answer the headers for browsers.
+    """Names every request, counts and logs its result, and adds the security headers to every response.
 
     Args:
-        app: What answers.
-        most: Bytes of a request; larger ones are refused before they are read.
+        app: The wrapped application.
+        most: Maximum bytes of a request; larger ones are refused before they are read.
     """
 
     def __init__(self, app: ASGIApp, most: int) -> None:
@@ -272,6 +272,6 @@ class _Told:
 
 
 def _length(scope: Scope) -> int:
-    """Return the bytes of a request, as far as it says."""
+    """Return the bytes of a request according to its header."""
     given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(given) if given.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Connections that cannot keep a service from answering others, however many are open and however slow they are."""
+"""Connections that cannot block a service, however many are open and however slow they are."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ARRIVED = 60.0
-"""Seconds in which a request has to arrive whole, counted from the connection or from its first byte."""
+"""Seconds in which a whole request must arrive, from the connection or from its first byte."""
 
 
 class BoundedConnection(HttpToolsProtocol):
     """An HTTP connection that is closed if a request does not arrive in time.
 
-    uvicorn waits for requests without end, and refuses all further ones while as many connections are open as it may
-    have. Here the connection that has waited longest without a request gives way to a new one.
+    uvicorn waits for requests without a timeout, and refuses new connections while the maximum number is open. Here
+    the connection that has waited longest without a request is closed for a new one.
     """
 
     waiting: dict[BoundedConnection, None] = {}  # noqa: RUF012 (of this process, the one that waits longest first)
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; let the longest idle connection go where there are too many."""
+        """Start to wait for a request; close the longest idle connection if there are too many."""
         super().connection_made(transport)
         self._await_request()
         self.waiting[self] = None
@@ -36,34 +36,34 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """Close, or do so after the answer; a client that is idle need not agree, as TLS would have it."""
+        """Close, at once or after the response, without waiting for the TLS close of an idle client."""
         if (self.cycle is None or self.cycle.response_complete) and not self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop all timers."""
         self._arrived()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Begin to count for the next request of a connection that stays open."""
+        """Start the timer for the next request of a kept-alive connection."""
         self._await_request()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Be busy: a connection with a request gives way to none."""
+        """Mark the connection as busy: it is not closed for a new one."""
         self.waiting.pop(self, None)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Stop to count: the request is here."""
+        """Stop the timer: the request has arrived."""
         self._arrived()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Be the last of those that wait for a request."""
+        """Mark the connection as the most recently idle one."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self.waiting[self] = None

@@ -1,4 +1,4 @@
-"""The console: pages for people over the functions that the API calls. They read without JavaScript."""
+"""The console: HTML pages over the functions of the API. They can be read without JavaScript."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
 }
-"""What pages may load: files of the service, and no script or style that is written in a page."""
+"""Content security policy of pages: only files of the service, no inline scripts or styles."""
 _PAGES = {"": "Overview", "upgrade": "Upgrade", "compare": "Compare", "doctor": "Doctor", "journal": "Journal",
           "jobs": "Jobs", "keys": "Keys"}  # fmt: skip
 _STEPS: tuple[JobStep, ...] = ("start", "backfill", "index", "swap", "rollback", "verify", "finish", "cancel", "gc")
 _NO_WAY_BACK = ("finish", "cancel")
-"""Steps whose names are to be typed."""
-_BEGIN = 12  # items that a comparison may begin with
+"""Steps whose name the user must type to confirm."""
+_BEGIN = 12  # items that a comparison may start with
 _EMPTY = BeforeValidator(lambda given: given or None)
-"""Of fields of forms, which send what was left out as an empty text."""
+"""For form fields, which send an empty text if nothing was entered."""
 _SESSION = 12 * 3600  # seconds
 _FILES = Path(__file__).parents[1]
 _router = APIRouter()
@@ -66,11 +66,11 @@ _router = APIRouter()
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of a person who may read.
+    """A request by a user with read access.
 
     Args:
-        key: Of the session; `EVERYBODY` where the service has no keys.
-        form: What was posted.
+        key: Key of the session; `EVERYBODY` if the service has no keys.
+        form: Posted form fields.
     """
 
     request: Request
@@ -89,7 +89,7 @@ class Visit:
         return HTMLResponse(_page(self.request, template, title, **values))
 
     def go(self, place: str) -> Response:
-        """Lead to another page, which a reload does not post to."""
+        """Redirect to another page, so that a reload does not post again."""
         return RedirectResponse(f"{self.base}/{place}", 303)
 
 
@@ -282,7 +282,7 @@ async def logout(request: Request) -> Response:
 
 
 def console(settings: ServiceSettings) -> FastAPI:
-    """Return the application of the pages, which another one mounts and gives its state."""
+    """Return the application of the console, which another one mounts and gives its state."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.add_middleware(
         SessionMiddleware, secret_key=settings.secret.hex(), session_cookie="limpet", max_age=_SESSION, path=PLACE,
@@ -296,7 +296,7 @@ def console(settings: ServiceSettings) -> FastAPI:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return what was posted by a page of this session.
+    """Return the form that a page of this session posted.
 
     Raises:
         ServiceError: Another site may have posted it.
@@ -311,7 +311,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _token(request: Request) -> str:
-    """Return what forms of a session send back; other sites do not know it."""
+    """Return the CSRF token of a session, which its forms send back."""
     secret: bytes = request.app.state.serving.settings.secret
     return hmac.digest(secret, f"form {request.session.get('key', '')}".encode(), "sha256").hex()
 
@@ -330,7 +330,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     problem, path = _problem(error), request.scope["path"]
     if problem["status"] == 401:
         login = f"{request.scope['root_path']}/login?{urlencode({'next': path})}"
-        if "hx-request" in request.headers:  # which would put the page into a part of another one
+        if "hx-request" in request.headers:  # it would put the page into a part of another one
             return Response(headers={"HX-Redirect": login})
         return RedirectResponse(login, 303)
     return HTMLResponse(_page(request, "error.html", "Error", problem=problem), problem["status"])
@@ -363,7 +363,7 @@ def _environment() -> Environment:
 
 
 def _code(text: str) -> Markup:
-    """Write what stands between backticks as code.
+    """Write text between backticks as code.
 
     >>> _code("`ls <x>`; ended")
     Markup('<code>ls &lt;x&gt;</code>; ended')
@@ -372,7 +372,7 @@ def _code(text: str) -> Markup:
 
 
 def _moment(at: float | str) -> str:
-    """Write a moment in UTC.
+    """Write a time in UTC.
 
     >>> _moment(0), _moment("2026-11-29T23:05:12.5+00:00")
     ('1970-01-01 00:00:00', '2026-11-29 23:05:12')
@@ -382,7 +382,7 @@ def _moment(at: float | str) -> str:
 
 
 def _standing(service: Serving) -> dict[str, Any]:
-    """Return where the upgrade stands; nothing of an index whose upgrade was not started."""
+    """Return the status of the upgrade; empty for an index whose upgrade was not started."""
     try:
         return dict(zip(("epoch", "status"), steering.standing(service), strict=True))
     except NotStartedError:
@@ -390,7 +390,7 @@ def _standing(service: Serving) -> dict[str, Any]:
 
 
 def _choices(service: Serving) -> dict[str, Any]:
-    """Return the names of the models that are loaded, and their fingerprints, as what people may choose and read."""
+    """Return the names and fingerprints of the loaded models, to select and display."""
     named = service.encoders.named
     return {
         "names": dict.fromkeys(named, ""),
@@ -400,14 +400,14 @@ def _choices(service: Serving) -> dict[str, Any]:
 
 
 def _said(job: Job) -> str:
-    """Say how far a job is, in steps that are worth reading out."""
+    """Describe the progress of a job, in steps suited to screen readers."""
     done, total = job.progress.get("done"), job.progress.get("total")
     share = f", {10 * int(10 * done / total)} %" if done and total and not job.over else ""
     return f"{job.step.capitalize()}: {job.status}{share}."
 
 
 async def _answered(service: Serving, generation: Generation, q: str, item: str, k: int) -> dict[str, Any]:
-    """Return what a text, or the vector of an item, finds as a query of a model; or why it finds nothing."""
+    """Return the hits of a text, or of an item's vector, as a query of a model; or why there are none."""
     asked: dict[str, Any] = {"texts": [q]}
     try:
         if not q:
@@ -423,7 +423,7 @@ async def _answered(service: Serving, generation: Generation, q: str, item: str,
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
-    """Return an image, (channels, height, width), as a file; one of a single channel in grey."""
+    """Return an image, (channels, height, width), as a PNG file; a single channel is grey."""
     from PIL import Image
 
     content = io.BytesIO()
@@ -432,6 +432,6 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _texts(opened: Callable[[], ItemSource[list[str]] | None], ids: Sequence[str]) -> dict[str, str]:
-    """Return the texts of items, as far as the service knows them."""
+    """Return the texts of items, as far as the service has them."""
     source = opened()
     return {} if source is None else dict(zip(*source.read([one for one in ids if one]), strict=True))

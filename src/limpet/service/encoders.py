@@ -1,4 +1,4 @@
-"""The models of a service; texts, or images, of several requests are embedded together."""
+"""The models of a service; texts, or images, of several requests are embedded in one batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Items: TypeAlias = Sequence[str] | Sequence[bytes]
 _AT_ONCE, _SECONDS = 64, 0.005
-_MOST_PIXELS = 50_000_000  # of an image: a small file may hold many
+_MOST_PIXELS = 50_000_000  # per image: a small file may expand to many
 
 
 class ImageModel:
-    """A model of images that are sent to the service, encoded.
+    """A model for encoded images that clients send.
 
     Args:
         release: The model.
@@ -35,10 +35,10 @@ class ImageModel:
         self.release, self.fingerprint, self.space = release, release.fingerprint, release.space
 
     def embed(self, images: Sequence[bytes], role: Role) -> EmbeddingSet:
-        """Embed images, which are brought to the model's size.
+        """Embed images, after resizing them for the model.
 
         Raises:
-            DataError: One of them cannot be read, or is too large.
+            DataError: An image cannot be read, or is too large.
         """
         from limpet.data.decoding import decode, opened
         from limpet.data.image_set import ImageSet
@@ -63,11 +63,11 @@ class ImageModel:
 
 
 class Encoders:
-    """Loaded models, by fingerprint; made inside the event loop.
+    """Loaded models, by fingerprint; created inside the event loop.
 
     Args:
-        settings: Of the service.
-        known: Fingerprints that a model behind an API may have already.
+        settings: Settings of the service.
+        known: Fingerprints that a model behind an API may already have.
     """
 
     def __init__(self, settings: ServiceSettings, known: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ class Encoders:
         """Embed texts or images with a model.
 
         Raises:
-            ServiceError: It is not loaded, embeds something else, or too many items wait.
+            ServiceError: The model is not loaded, embeds something else, or too many items wait.
         """
         if fingerprint not in self._gatherings:
             raise self.not_loaded(fingerprint)
@@ -98,10 +98,10 @@ class Encoders:
         return await gathering.ask((items, role), len(items), role)
 
     def model(self, name: str) -> TextModel | ImageModel:
-        """Return a model by fingerprint, or by the name that was given when the service started.
+        """Return a model by fingerprint, or by its name in the settings.
 
         Raises:
-            ServiceError: It is not loaded.
+            ServiceError: The model is not loaded.
         """
         found = self.named.get(name) or self.models.get(name)
         if found is None:
@@ -117,18 +117,18 @@ class Encoders:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Answer what waits."""
+        """Answer waiting requests."""
         for one in self._gatherings.values():
             await one.close()
 
 
 def kind_of(model: TextModel | ImageModel) -> Kind:
-    """Return what a model embeds."""
+    """Return the kind of items that a model embeds."""
     return "images" if isinstance(model, ImageModel) else "texts"
 
 
 class _Embedder:
-    """Embeds the items of several requests at once, all of them queries or all of them documents."""
+    """Embeds the items of several requests in one batch, all queries or all documents."""
 
     def __init__(self, model: TextModel | ImageModel) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""One call for what several requests ask within a moment: texts for a model, items for a commit."""
+"""Batching of concurrent requests: texts for one call of a model, items for one commit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class _Waiting(Generic[_Asked, _Told]):
 
 
 class Gathering(Generic[_Asked, _Told]):
-    """Gathers requests, and answers them in the order they came by calls in one thread.
+    """Collects requests, and answers them in the order of arrival by calls in one thread.
 
     Args:
-        answer: Called with some requests; returns the answer, or the error, of each. Where it fails with several, each
+        answer: Called with some requests; returns the answer, or the error, of each. If it fails with several, each
             becomes a call of its own, since only one of them may be at fault.
-        what: What waits, for messages.
-        most: Items after which a call takes no further request.
-        seconds: How long the first request of a call waits for others.
-        room: Items that may wait; further ones are refused.
+        what: Name of the waiting items, for messages.
+        most: Number of items after which a call takes no further request.
+        seconds: Seconds that the first request of a call waits for others.
+        room: Maximum number of waiting items; further ones are refused.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Gathering(Generic[_Asked, _Told]):
 
         Args:
             asked: The request.
-            size: How many items it has.
-            kind: Requests that follow each other may share a call if this is the same; of None, none does.
+            size: Number of its items.
+            kind: Consecutive requests of the same kind may share a call; requests of kind None never do.
 
         Raises:
-            ServiceError: Too much is waiting, or the service stops.
+            ServiceError: Too many items wait, or the service stops.
         """
         if self._closing:
             raise ServiceError(503, "The service stops.", to_do="ask again in a moment.", retry_after=2)
@@ -91,7 +91,7 @@ class Gathering(Generic[_Asked, _Told]):
             answers = await loop.run_in_executor(self._thread, self._answered, [one.asked for one in group])
             for one, answer in zip(group, answers, strict=True):
                 if one.answer.done():
-                    continue  # its client is gone
+                    continue  # its client has disconnected
                 if isinstance(answer, Exception):
                     one.answer.set_exception(answer)
                 else:
@@ -117,7 +117,7 @@ class Gathering(Generic[_Asked, _Told]):
         return group
 
     async def close(self) -> None:
-        """Answer what waits, and nothing after that."""
+        """Answer waiting requests, and accept no more."""
         self._closing = True
         self._full.set()
         while self._waiting:

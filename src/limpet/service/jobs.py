@@ -1,4 +1,4 @@
-"""The steps of an upgrade as jobs: accepted at once, taken one after the other in a thread, and watched."""
+"""The steps of an upgrade as jobs: accepted at once, run one after the other in a thread, and watched."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ JobStatus = Literal["queued", "running", "done", "failed", "cancelled", "interru
 _AFTER: Mapping[str, Phase] = {
     "start": "started", "swap": "swapped", "rollback": "started", "finish": "steady", "cancel": "steady",
 }  # fmt: skip
-"""Phase after a step that is one commit, by which a job that was interrupted knows that it was taken."""
+"""Phase after a step that is one commit, which shows an interrupted job that the step was taken."""
 _IN_ONE_COMMIT = ("swap", "rollback", "cancel")
-_WAITING = 16  # jobs that may wait
-_KEPT = 1000  # jobs that are remembered
-_TEXT = "text"  # column whose texts a backfill embeds where the service has no others
+_WAITING = 16  # maximum waiting jobs
+_KEPT = 1000  # maximum jobs to keep
+_TEXT = "text"  # column of the texts that a backfill embeds if the service has no others
 _log = logging.getLogger("limpet.service")
 
 
@@ -124,12 +124,12 @@ _JOB = TypeAdapter(Job)
 
 
 class Jobs:
-    """Takes steps of one upgrade, one after the other; made inside the event loop.
+    """Runs the steps of one upgrade, one after the other; created inside the event loop.
 
     Args:
-        settings: Of the service; a file of its folder keeps every job, so that the next process goes on.
+        settings: Settings of the service; a file in its folder stores every job, so that the next process resumes.
         encoders: Models for new vectors.
-        writer: Of a gallery; None of an index that an application owns.
+        writer: Writer of a gallery; None for an index that an application owns.
     """
 
     def __init__(self, settings: ServiceSettings, encoders: Encoders, writer: GalleryWriter | None) -> None:
@@ -147,11 +147,11 @@ class Jobs:
                 self._thread.submit(self._run, job, resumed=job.status == "running")
 
     def submit(self, step: JobStep, options: StepOptions, *, who: str, key: str | None, epoch: str | None) -> Job:
-        """Accept a step, or return the job of the same request before.
+        """Accept a step, or return the job of an identical earlier request.
 
         Raises:
-            ServiceError: The upgrade is at another epoch, too many jobs wait, or the key was given for another step.
-            UpgradeStateError: The step is not possible now, and no job before it may make it so.
+            ServiceError: The upgrade is at another epoch, too many jobs wait, or the key was used for another step.
+            UpgradeStateError: The step is not possible now, and no earlier job can make it possible.
         """
         given = without_nothing(options.model_dump())
         name = secrets.token_hex(8) if key is None else hashlib.sha256(f"{who}\0{key}".encode()).hexdigest()[:16]
@@ -179,7 +179,7 @@ class Jobs:
         return job
 
     def _of_journal(self, job: Job) -> Job | None:
-        """Return a job that an earlier service did, as the journal of the gallery knows it."""
+        """Return a job of an earlier service, from the journal of the gallery."""
         entry = None if self.writer is None else self.writer.jobs.get(job.id)
         if entry is None or (job.step in _AFTER and entry.event["kind"] != job.step) or job.step not in _AFTER:
             return None
@@ -188,7 +188,7 @@ class Jobs:
         return done
 
     def dry_run(self, step: JobStep, options: StepOptions, *, epoch: str | None) -> dict[str, Any]:
-        """Check a step, and return what it will take as far as that is known; nothing is changed."""
+        """Check a step, and return its expected effort, as far as known; nothing is changed."""
         job = Job("", step, without_nothing(options.model_dump()), epoch=epoch)
         begun = self._start_options(job.options) if step == "start" else {}
         if begun and is_attached(self.settings.url):
@@ -207,7 +207,7 @@ class Jobs:
             }  # fmt: skip
 
     def cancel(self, job: Job) -> Job:
-        """Let a job that waits go, and a backfill or a doctor stop after its batch."""
+        """Cancel a waiting job, or stop a backfill or a doctor after its batch."""
         if job.step not in ("backfill", "doctor") and job.status == "running":
             raise ServiceError(409, f"The step {job.step} cannot be stopped in the middle.", to_do="wait for its end.")
         self._stopped.add(job.id)
@@ -217,7 +217,7 @@ class Jobs:
         """Return a job.
 
         Raises:
-            ServiceError: There is none.
+            ServiceError: The job does not exist.
         """
         if name not in self.all:
             raise ServiceError(
@@ -227,7 +227,7 @@ class Jobs:
         return self.all[name]
 
     async def events(self, job: Job) -> AsyncIterator[Job]:
-        """Yield a job whenever something became of it, until it is over or the service stops."""
+        """Yield a job after every change, until it is over or the service stops."""
         last = None
         while not self._closing.is_set():
             changed, now = self._changed, replace(job)  # the thread may change it at any time
@@ -290,7 +290,7 @@ class Jobs:
             raise
 
     def _opened(self, job: Job, *, resumed: bool = False) -> Any:
-        """Open the upgrade, of which a start and a doctor need none; its journal is to say which job took a step."""
+        """Open the upgrade, which a start and a doctor do not need; its journal records the job of a step."""
         if job.step in ("start", "doctor") and is_attached(self.settings.url):
             if resumed and job.step == "start":
                 with suppress(NotStartedError):
@@ -314,7 +314,7 @@ class Jobs:
             check_step(job.step, it.phase)  # type: ignore[arg-type]
 
     def _step(self, job: Job, it: Upgrade | None) -> dict[str, Any]:
-        """Take a step; where it is one commit, at no other epoch than was asked for."""
+        """Take a step; if it is one commit, only at the requested epoch."""
         options, notes = dict(job.options), [] if it is None else list(it.notes)
         if job.step in ("gc", "doctor"):
             return self._upkeep(job, it)
@@ -389,11 +389,11 @@ class Jobs:
                 raise ConfigError("Nothing says which model made the existing vectors.", expected='"old"')
             found["old"] = UpgradeModel(old, 0, old)
         elif old is not None:
-            found["old"] = old  # refused by its name
+            found["old"] = old  # refused under its own name
         return found
 
     def _source(self, it: Upgrade, options: Mapping[str, Any]) -> VectorSource:
-        """Return what embeds the items: a loaded model, and their texts or images."""
+        """Return a source that embeds the items: a loaded model, and their texts or images."""
         wanted = it.model("new").fingerprint
         model = self.encoders.model(options.get("model") or wanted)
         if isinstance(it, OwnedIndex):
@@ -425,7 +425,7 @@ class Jobs:
         return WithText(CallableItems(partial(_texts_of, gallery)))
 
     def _called(self, function: Callable[..., Any], options: Mapping[str, Any], /, *given: Any) -> Any:
-        """Call a step with the options that were given, and refuse those that it does not have."""
+        """Call a step with the given options, and refuse those that it does not have."""
         signature = inspect.signature(function).parameters
         several = any(one.kind is one.VAR_KEYWORD for one in signature.values())
         filling = ("budget", "batch", "rate", "share", "seconds", "progress") if several else ()
@@ -436,25 +436,25 @@ class Jobs:
         return function(*given, **options)
 
     def stop(self) -> None:
-        """Begin nothing more: a backfill stops after its batch, and clients that watch a job ask again."""
+        """Start no further job: a backfill stops after its batch, and watching clients reconnect."""
         self._closing.set()
         self._wake()
 
     async def close(self) -> None:
-        """Stop, and wait for the step that runs."""
+        """Stop, and wait for the running step."""
         self.stop()
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
 
 def _texts_of(gallery: Gallery, ids: list[str]) -> list[str | None]:
-    """Return the texts that items have in a column of their gallery; None of those that are not there."""
+    """Return the texts of items in a column of their gallery; None for missing items."""
     items = gallery.store.fetch(ids)
     texts = {name: str(metadata.get(_TEXT) or "") for name, metadata in zip(items.ids, items.metadata, strict=True)}
     return [texts.get(name) for name in ids]
 
 
 def epoch_of(it: Upgrade) -> str:
-    """Return what changes with every step of an upgrade, and not with rows: 16 hexadecimal digits."""
+    """Return a hash that changes with every step of an upgrade, and not with rows: 16 hexadecimal digits."""
     if isinstance(it, GalleryUpgrade):
         return it.gallery.state.epoch
     assert isinstance(it, Attachment)

@@ -1,4 +1,4 @@
-"""Who may do what: keys that are kept as digests, two valid for a name at a time, and how often they may ask."""
+"""Access control: keys stored as digests, at most two per name, and their rate limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from limpet.support.disk import read_text
 
 AccessRight = Literal["read", "write", "upgrade"]
 RIGHTS: tuple[AccessRight, ...] = get_args(AccessRight)
-"""Each includes those before it."""
+"""Each right includes those before it."""
 _LINE = re.compile(r"(?P<name>[\w.@-]{1,64}) +(?P<right>\w+) +(?P<digest>[0-9a-f]{64})")
-_LOOK_AGAIN = 1.0  # seconds after which a changed file counts
+_LOOK_AGAIN = 1.0  # seconds between two checks whether the file has changed
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AccessKey:
     """One key.
 
     Args:
-        name: Of its holder; the journal records it.
+        name: Name of its holder; the journal records it.
         digest: SHA-256 of the key, in hexadecimal digits.
     """
 
@@ -40,23 +40,23 @@ class AccessKey:
 
 
 EVERYBODY = AccessKey("", "upgrade", "")
-"""Who asks where there are no keys."""
+"""Identity of all callers if there are no keys."""
 
 
 def digest_of(key: str) -> str:
-    """Return what is kept of a key."""
+    """Return the stored digest of a key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def read_keys(text: str, source: str) -> tuple[AccessKey, ...]:
-    """Read keys: lines of a name, a right and a digest; "#" begins a comment.
+    """Parse keys: lines of a name, a right and a digest; "#" begins a comment.
 
     Args:
-        text: The lines; ";" ends one, too.
-        source: Where they are, for messages.
+        text: The lines; ";" also ends a line.
+        source: Name of their place, for messages.
 
     Raises:
-        ConfigError: A line is none, there are no keys, or a name has more than two.
+        ConfigError: A line is invalid, there are no keys, or a name has more than two.
 
     >>> read_keys(f"shop read {'0' * 64}  # until May", "keys.txt")[0].right
     'read'
@@ -82,11 +82,11 @@ def read_keys(text: str, source: str) -> tuple[AccessKey, ...]:
 
 
 class AccessControl:
-    """Lets requests in.
+    """Authorizes requests.
 
     Args:
-        source: A file of keys, which is read again when it changes; or their text. None lets everybody in.
-        rate: Requests a second of one name, in one process; None for any number.
+        source: A file of keys, which is read again when it changes; or their text. None admits everybody.
+        rate: Maximum number of requests per second and name, in one process; None for no limit.
     """
 
     def __init__(self, source: Path | str | None, rate: float | None = None) -> None:
@@ -109,20 +109,20 @@ class AccessControl:
         self._looked = time.monotonic()
 
     def keys(self) -> tuple[AccessKey, ...]:
-        """Return the keys, as their file is now; `read_at` is when they were read, in seconds since 1970."""
+        """Return the current keys of the file; `read_at` is the time of the read, in seconds since 1970."""
         if isinstance(self.source, Path) and time.monotonic() > self._looked + _LOOK_AGAIN:
             self._read(self.source)
         return self._keys
 
     def enter(self, digest: str | None, right: AccessRight) -> AccessKey:
-        """Return the key of who asks; `EVERYBODY` where there are no keys.
+        """Return the key of the caller; `EVERYBODY` if there are no keys.
 
         Args:
-            digest: Of the key that was given; None for none.
-            right: What it must allow.
+            digest: Digest of the given key; None for none.
+            right: The required right.
 
         Raises:
-            ServiceError: There is no such key, its right does not suffice, or it asked too often.
+            ServiceError: The key is unknown, its right does not suffice, or the rate limit is exceeded.
         """
         key = EVERYBODY if self.source is None else self._found(digest, right)
         if self.rate is not None:
@@ -130,7 +130,7 @@ class AccessControl:
         return key
 
     def _found(self, digest: str | None, right: AccessRight) -> AccessKey:
-        # All are compared, each in constant time: how long it takes says nothing of any key.
+        # Compare all keys, each in constant time, so that the duration reveals nothing about any key.
         found = [key for key in self.keys() if hmac.compare_digest(key.digest, digest or "")]
         if not found:
             raise ServiceError(401, "No valid key was given." if digest else "No key was given.",

@@ -1,7 +1,7 @@
-"""Evidence from live queries on the prepared model: some also search with it (shadow), or get its answers (canary).
+"""Evidence from live queries on the new model: some also search with it (shadow), or get its answers (canary).
 
-Every process writes its observations into a file of its own in the folder of the service. A process that is asked for
-the evidence reads all of these files.
+Every process writes its observations to its own file in the folder of the service. The process that serves the
+evidence reads all of these files.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from limpet.service.encoders import Encoders
 from limpet.service.settings import ServiceSettings
 
 FOLDER = "evidence"
-"""In the folder of a service: a file of every process."""
+"""Subfolder of a service's folder, with a file of every process."""
 DEPTH = 10
-"""Hits that are compared."""
+"""Number of hits to compare."""
 Arm = Literal["old", "new"]
 _ARMS: tuple[Arm, Arm] = ("old", "new")
-_WAITING = 64  # requests that wait for the shadow; further ones are left out of it
-_MOST = 32 * 2**20  # bytes of a file, after which it is begun anew; the last one is kept
+_WAITING = 64  # maximum requests that wait for the shadow; it skips further ones
+_MOST = 32 * 2**20  # bytes after which a file is rotated; the previous one is kept
 _log = logging.getLogger("limpet.service")
 
 
@@ -107,12 +107,12 @@ class _Shadowed:
 
 
 class LiveEvidence:
-    """Watches the text searches of one process; made inside the event loop.
+    """Records the text searches of one process; created inside the event loop.
 
     Args:
-        settings: Of the service.
+        settings: Settings of the service.
         encoders: Models of queries.
-        gallery: What is searched.
+        gallery: The searched gallery.
     """
 
     def __init__(self, settings: ServiceSettings, encoders: Encoders, gallery: Gallery) -> None:
@@ -124,7 +124,7 @@ class LiveEvidence:
 
     @property
     def prepared(self) -> Generation | None:
-        """The generation that is prepared, once its queries find all items and its model is loaded."""
+        """The generation of the new model, once its queries find all items and it is loaded."""
         pointer, state = self._gallery.now()
         new = state.by_name[state.target]
         found = pointer.covered([source.generation for source in route(state, new.name)])
@@ -132,7 +132,7 @@ class LiveEvidence:
         return new if state.started is not None and loaded and found == pointer.items else None
 
     def arm(self, wanted: SearchRequest) -> tuple[Arm, Generation] | None:
-        """Return which model answers a request, and the one that is prepared; None where there is no choice."""
+        """Return which model answers a request, and the new generation; None if only one can."""
         chosen = self.settings.shadow or self.settings.canary
         if not chosen or wanted.items is None or wanted.model is not None or wanted.cursor is not None:
             return None
@@ -142,7 +142,7 @@ class LiveEvidence:
         return ("new" if _share_of(wanted.route_key or repr(wanted.items)) < self.settings.canary else "old"), new
 
     async def note(self, request: str, wanted: SearchRequest, arm: tuple[Arm, Generation], seconds: float) -> None:
-        """Note an answer that was made, and let the shadow have a share of them."""
+        """Record an answer, and pass a share of them to the shadow."""
         side, new = arm
         state = self._gallery.state
         self._write({"request": request, "epoch": state.epoch, "arm": side, "seconds": seconds})
@@ -151,18 +151,18 @@ class LiveEvidence:
                 self._queue.put_nowait(_Shadowed(request, wanted, state.by_name[state.active], new))
 
     def click(self, request: str, item: str, query: int) -> None:
-        """Note that an item was clicked in the answer to a request."""
+        """Record that an item was clicked in the answer to a request."""
         self._write({"request": request, "epoch": self._gallery.state.epoch, "click": item, "query": query})
 
     def _write(self, line: dict[str, Any]) -> None:
-        with suppress(OSError):  # a full disk loses evidence, and no answer
+        with suppress(OSError):  # a full disk loses evidence, but no answer
             if self._path.exists() and self._path.stat().st_size > _MOST:
                 self._path.replace(self._path.with_suffix(".before.jsonl"))
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
     async def _shadow(self) -> None:
-        """Ask both models, one request after the other, away from those that wait for an answer."""
+        """Query both models, one request after the other, without delaying other answers."""
         while True:
             asked = await self._queue.get()
             try:
@@ -172,7 +172,7 @@ class LiveEvidence:
                 _log.info("the shadow of a request failed: %s", error.given)
 
     async def _both(self, asked: _Shadowed) -> dict[Arm, Any]:
-        """Return what both models find as of one commit, and how long that takes."""
+        """Return the results of both models as of one commit, and their times."""
         at, found = await asyncio.to_thread(self._gallery.store.pointer), dict[Arm, Any]()
         for side, generation in zip(_ARMS, (asked.old, asked.new), strict=True):
             start = time.perf_counter()
@@ -190,24 +190,24 @@ class LiveEvidence:
         return [[(hit.id, hit.score) for hit in hits] for hits in reply.hits]
 
     async def close(self) -> None:
-        """Leave out what still waits for the shadow."""
+        """Drop requests that still wait for the shadow."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # What all processes saw
+    # Evidence of all processes
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         epoch = self._gallery.state.epoch
         for path in sorted(self._path.parent.glob("*.jsonl")):
             with path.open(encoding="utf-8") as file:
                 for line in file:
-                    with suppress(ValueError):  # its process was killed as it wrote
+                    with suppress(ValueError):  # its process was killed while it wrote
                         if (found := json.loads(line))["epoch"] == epoch:
                             yield found
 
     def summary(self) -> LiveEvidenceSummary:
-        """Return what live queries said since the last step of the upgrade."""
+        """Return the evidence since the last step of the upgrade."""
         lines, new = list(self._lines()), self.prepared
         clicks = {(one["request"], one["query"]): one["click"] for one in lines if "click" in one}
         shadows = {one["request"]: one["shadow"] for one in lines if "shadow" in one}
@@ -225,7 +225,7 @@ class LiveEvidence:
         )  # fmt: skip
 
     def queries(self, side: Arm) -> tuple[list[str], NDArray[np.float32]]:
-        """Return the queries of the shadow as one of the models embedded them: names (Q), vectors (Q, D)."""
+        """Return the queries of the shadow as embedded by one of the models: names (Q), vectors (Q, D)."""
         names, vectors = list[str](), list[NDArray[np.float32]]()
         for line in self._lines():
             if "shadow" in line:
@@ -238,7 +238,7 @@ class LiveEvidence:
         return names, np.concatenate(vectors)
 
     def clicks(self) -> list[tuple[str, str]]:
-        """Return queries of the shadow by name, each with an item that was clicked."""
+        """Return queries of the shadow by name, each with a clicked item."""
         lines = list(self._lines())
         shadowed = {line["request"] for line in lines if "shadow" in line}
         return [

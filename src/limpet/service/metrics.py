@@ -1,4 +1,4 @@
-"""What Prometheus reads of a service; all processes write into files of one folder."""
+"""Prometheus metrics of a service; all processes write to files of one folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from limpet.service.jobs import Jobs
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable that names the folder, when prometheus_client is imported."""
+"""Environment variable with the folder, which must be set when prometheus_client is imported."""
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SECONDS = Histogram("limpet_request_seconds", "Seconds of a request, by phase", ["phase"], buckets=_BUCKETS)
 STORE = Histogram("limpet_store_seconds", "Seconds of the store", ["op"], buckets=_BUCKETS)
@@ -41,14 +41,14 @@ _INFO = Gauge("limpet_info", "The service", ["version"], multiprocess_mode="most
 
 @contextmanager
 def timed(histogram: Histogram, label: str) -> Iterator[None]:
-    """Count the seconds of a block."""
+    """Measure the seconds of a block."""
     start = perf_counter()
     yield
     histogram.labels(label).observe(perf_counter() - start)
 
 
 def observe(gallery: Gallery, jobs: Jobs, notice: str) -> None:
-    """Note where the gallery and its upgrade stand."""
+    """Record the status of the gallery and its upgrade."""
     pointer, state = gallery.now()
     for name in state.by_name:
         _ROWS.labels(name).set(pointer.covered([name]))
@@ -64,7 +64,7 @@ def observe(gallery: Gallery, jobs: Jobs, notice: str) -> None:
 
 
 def exposition(folder: Path) -> bytes:
-    """Return what all processes counted, as Prometheus reads it."""
+    """Return the metrics of all processes in the Prometheus format."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""Cursors: pages of one search, all as of the commit that the first was answered from."""
+"""Cursors: pages of one search, all as of the commit of the first page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SIGNATURE = 16  # bytes
 
 @dataclass(frozen=True)
 class Page:
-    """Where a page begins.
+    """Position of a page.
 
     Args:
-        at: The commit that is searched.
-        start: Hits of the pages before.
-        search: Digest of what is searched for.
+        at: The searched commit.
+        start: Number of hits on the pages before.
+        search: Digest of the search.
     """
 
     at: Pointer
@@ -32,7 +32,7 @@ class Page:
     search: str
 
     def cursor(self, secret: bytes) -> str:
-        """Return the page as clients send it back: signed, so that no one makes up a commit."""
+        """Return the page as a cursor for clients: signed, so that no client can forge a commit."""
         held = {" ".join(sorted(names)): count for names, count in self.at.held.items()}
         values = [self.at.sequence, self.at.time, self.at.manifest, held, self.start, self.search]
         content = zlib.compress(json.dumps(values).encode())
@@ -40,10 +40,10 @@ class Page:
 
     @classmethod
     def of(cls, cursor: str, secret: bytes, search: str) -> Page:
-        """Read a cursor.
+        """Parse a cursor.
 
         Raises:
-            ServiceError: It is none of this service, or of another search.
+            ServiceError: The cursor is not one of this service, or belongs to another search.
         """
         with suppress(ValueError):
             raw = base64.urlsafe_b64decode(cursor)
@@ -67,7 +67,7 @@ def _refused(given: str) -> ServiceError:
 
 
 def digest_of(*parts: Any) -> str:
-    """Return a digest of what is searched for."""
+    """Return a digest of a search."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part if isinstance(part, bytes) else repr(part).encode())

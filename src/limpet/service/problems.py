@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): what is wrong, what was expected, what to do, and what is intact."""
+"""Errors as problem documents (RFC 9457): the error, what was expected, what to do, and what is intact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limpet import errors
 from limpet.errors import LimpetError, ServiceError
 
 TYPE = "limpet:"
-"""What the type of a problem begins with; the name of an error class follows."""
+"""Prefix of the type of a problem; the name of an error class follows."""
 _STATUS: tuple[tuple[type[LimpetError], int], ...] = (
     (errors.UnknownModelError, 409),
     (errors.UpgradeStateError, 409),
@@ -30,7 +30,7 @@ _STATUS: tuple[tuple[type[LimpetError], int], ...] = (
     (errors.SpaceMismatchError, 422),
     (errors.EmptyOverlapError, 422),
 )
-"""The status of an error: that of the first class it is of; 500 of any other."""
+"""The status of an error: that of the first class that matches; 500 for any other."""
 _log = logging.getLogger("limpet.service")
 
 
@@ -48,7 +48,7 @@ def status_of(error: LimpetError) -> int:
 def problem_of(error: LimpetError) -> dict[str, object]:
     """Return the members of a problem document."""
     named = type(error)
-    while named.__name__ not in errors.__all__:  # a subclass that only its module knows
+    while named.__name__ not in errors.__all__:  # a subclass that is private to its module
         named = named.__bases__[0]
     members = {
         "title": error.given, "expected": error.expected, "to_do": error.to_do, "intact": error.intact,
@@ -58,7 +58,7 @@ def problem_of(error: LimpetError) -> dict[str, object]:
 
 
 def respond(error: LimpetError) -> Response:
-    """Return the response to a request that failed."""
+    """Return the response to a failed request."""
     status = status_of(error)
     after = getattr(error, "retry_after", None) or (1 if status == 503 else None)
     headers = {} if after is None else {"Retry-After": str(max(1, round(after)))}
@@ -68,7 +68,7 @@ def respond(error: LimpetError) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Let an application answer all errors with problem documents."""
+    """Let an application return all errors as problem documents."""
 
     @app.exception_handler(LimpetError)
     async def of_limpet(request: Request, error: LimpetError) -> Response:
@@ -86,7 +86,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def of_client(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # the client is gone
+        return Response(status_code=400)  # the client has disconnected
 
     @app.exception_handler(Exception)
     async def of_ours(request: Request, error: Exception) -> Response:
@@ -95,7 +95,7 @@ def install(app: FastAPI) -> None:
 
 
 def invalid(error: RequestValidationError | ValidationError) -> ServiceError:
-    """Return the error for a request that does not have the form it should have."""
+    """Return the error for a malformed request."""
     first, *more = error.errors()
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
     others = f" ({len(more)} more)" if more else ""

@@ -1,4 +1,4 @@
-"""The processes of a service: one that writes, some that read, and the one that starts them and looks after them."""
+"""The processes of a service: one writer, some readers, and the supervisor that starts them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from limpet.service.connections import BoundedConnection
 from limpet.service.settings import READY, SOCKET, ServiceSettings
 
 METRICS = "metrics"
-"""In the folder of a service: what its processes count."""
+"""Subfolder of a service's folder with the metrics of its processes."""
 DRAIN = 20
-"""Seconds that requests have to end when the service is asked to."""
-_IDLE = 30  # seconds that a connection stays open between two requests; clients let go of theirs earlier
-_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until a process that could not start is tried again
+"""Seconds for requests to finish when the service is asked to stop."""
+_IDLE = 30  # keep-alive timeout in seconds; clients close idle connections earlier
+_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds before a process that could not start is retried
 
 
 class ServiceProcesses(Multiprocess):
-    """Starts the processes, replaces those that end, and lets all of them end their requests on SIGTERM.
+    """Starts the processes, replaces those that end, and lets all of them finish their requests on SIGTERM.
 
     Args:
-        settings: Of the service; its folder exists.
+        settings: Settings of the service; its folder exists.
         verbose: Log every request.
     """
 
@@ -82,8 +82,8 @@ class ServiceProcesses(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         """Replace processes that ended.
 
-        A process that cannot start ends a service that never was ready. Later, such as while a database is stopped, it
-        is tried again. Processes that live are not asked for a sign of life: one that starts may take long to answer.
+        A process that cannot start ends a service that never was ready. Later, for example while a database is stopped,
+        it is retried. Live processes are not pinged: one that starts may take long to respond.
         """
         if self.should_exit.is_set():
             return
@@ -105,11 +105,11 @@ class ServiceProcesses(Multiprocess):
             of.processes[place].start()
 
     def _ready(self, process: Process) -> bool:
-        """Say whether a process has been ready; one that was killed cannot take that back."""
+        """Say whether a process has been ready, even if it was killed since."""
         return (self.settings.folder / READY / str(process.pid)).exists()
 
     def terminate_all(self) -> None:
-        """Let all processes end their requests; the one that writes answers the others until then."""
+        """Let all processes finish their requests; the writing process serves the others until then."""
         super().terminate_all()
         super().join_all()
         self.writer.terminate_all()
@@ -126,7 +126,7 @@ class ServiceProcesses(Multiprocess):
         super().restart_all()
 
     def lacking(self) -> str:
-        """Say which process does not answer, if there is one."""
+        """Return a process that is not ready, if there is one."""
         known = [("the process that writes", self.writer.processes), ("a process that reads", self.processes)]
         for what, processes in known:
             for one in processes:
@@ -136,7 +136,7 @@ class ServiceProcesses(Multiprocess):
 
 
 def _writing_app(settings: ServiceSettings) -> ASGIApp:
-    """Make the application in its process; the one that starts it would only wait for FastAPI."""
+    """Create the application in its own process; the supervisor would only wait for the import of FastAPI."""
     from limpet.service.app import writing_app
 
     _end_with_parent()
@@ -151,7 +151,7 @@ def _reading_app(settings: ServiceSettings) -> ASGIApp:
 
 
 def _end_with_parent() -> None:
-    """End this process as on SIGTERM once the one that started it was killed: it would keep the port, and the lock."""
+    """End this process as on SIGTERM if its supervisor was killed: it would keep the port, and the lock."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -163,7 +163,7 @@ def _end_with_parent() -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; requests wait in it while a process is replaced."""
+    """Return a listening socket; requests wait in it while a process is replaced."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=2048)
@@ -179,7 +179,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServiceError:
 
 
 def log_settings(verbose: bool) -> dict[str, Any]:
-    """Return how processes log: one JSON object a line, to standard error."""
+    """Return the log configuration of processes: one JSON object per line, to standard error."""
     return {
         "version": 1, "disable_existing_loggers": False,
         "formatters": {"json": {"()": JsonLines}},
@@ -208,7 +208,7 @@ class JsonLines(logging.Formatter):
 
 
 def _health(settings: ServiceSettings, service: ServiceProcesses) -> ThreadingHTTPServer:
-    """Answer /livez, /readyz and /metrics on a port of their own, without keys."""
+    """Serve /livez, /readyz and /metrics on a port of their own, without keys."""
     folder = settings.folder / METRICS
 
     class Health(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The part of the API that changes nothing: every process of a service answers it."""
+"""Routes of the API that change nothing: every process of a service serves them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def search(request: Request) -> Response:
     canary = {"model": arm[1].fingerprint} if arm is not None and arm[0] == "new" else {}
     document = await found(service, wanted.model_copy(update=canary), body if raw else None)
     answer = Response(to_json(document), media_type=JSON)
-    if arm is not None:  # noted once the answer is sent
+    if arm is not None:  # recorded after the response is sent
         seconds = perf_counter() - start
         answer.background = BackgroundTask(service.evidence.note, request.scope["request_id"], wanted, arm, seconds)
     return answer
@@ -69,11 +69,11 @@ async def click(given: ClickRequest, service: Annotated[Serving, Depends(serving
 
 
 async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = None) -> dict[str, Any]:
-    """Return what a search finds, as `SearchResponse` describes it.
+    """Return the result of a search, as `SearchResponse` describes it.
 
     Args:
-        service: Whose gallery is searched.
-        wanted: What for, and how.
+        service: Service whose gallery is searched.
+        wanted: The search request.
         raw: The queries as little-endian float32, in place of those in the request.
     """
     if sum(one is not None for one in (wanted.vectors, wanted.texts, wanted.images, raw)) != 1:
@@ -92,7 +92,7 @@ async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = Non
         document = await to_thread.run_sync(
             _answered, service, wanted, queries, generation.fingerprint, limiter=service.searching
         )
-        swapped = document["active"] != generation.name  # while they were embedded
+        swapped = document["active"] != generation.name  # during embedding
         if wanted.model is None and wanted.cursor is None and wanted.items is not None and swapped:
             continue
         for name, hits in Counter(hit.generation for of_query in document["hits"] for hit in of_query).items():
@@ -101,7 +101,7 @@ async def found(service: Serving, wanted: SearchRequest, raw: bytes | None = Non
 
 
 def _generation(gallery: Gallery, model: str | None, *, embeds: bool) -> Generation:
-    """Return the generation of the model of queries."""
+    """Return the generation of the queries' model."""
     state = gallery.state
     if model is not None:
         return state.by_name.get(model) or state.made_by(model)

@@ -23,10 +23,10 @@ _STATUS, _FILLED, _FOUND = TypeAdapter(UpgradeStatus), TypeAdapter(Backfilled), 
 
 
 class ServedUpgrade:
-    """The upgrade of whatever a service serves. The service embeds, by the models and of the items that it was given.
+    """The upgrade of the index that a service serves. The service embeds, with its own models and items.
 
     Args:
-        client: Of the service; closed with this.
+        client: Client of the service; closed together with the upgrade.
     """
 
     notes: tuple[str, ...] = ()
@@ -41,17 +41,17 @@ class ServedUpgrade:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self.client.close()
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Phase of the upgrade."""
         return self.status().phase
 
     @property
     def serving(self) -> ModelSide:
-        """Whose vectors queries find."""
+        """The model whose vectors queries search."""
         return self.status().serving
 
     def model(self, side: ModelSide) -> UpgradeModel:
@@ -59,7 +59,7 @@ class ServedUpgrade:
         return self.status().model(side)
 
     def status(self) -> UpgradeStatus:
-        """Return where it stands and what comes next."""
+        """Return the status of the upgrade and the next commands."""
         found = self.client.status()
         steps = [(one["purpose"], shlex.split(one["command"])) for one in found["next"]]
         known = {name: value for name, value in found.items() if name in UpgradeStatus.__dataclass_fields__}
@@ -70,19 +70,19 @@ class ServedUpgrade:
         return _STATUS.validate_python({**known, "next": next_steps})
 
     def start(self, model: str | None = None, *, dim: int | None = None, old: str | None = None) -> None:
-        """Start an upgrade to a model that the service has loaded, or to the one of a fingerprint and a dimension."""
+        """Start an upgrade to a model that the service has loaded, or to one given by fingerprint and dimension."""
         self._take("start", model=model, dim=dim, old=old)
 
     def backfill(
         self, model: str | None = None, *, progress: Callable[[Told], object] | None = None, **options: Any
     ) -> Backfilled:
-        """Give items that lack one a new vector.
+        """Write new vectors for items that lack one.
 
         Args:
-            model: A loaded one, where it is not the new one.
+            model: A loaded model, if it is not the new one.
             progress: Called with "done" and "total"; if it raises `FillInterruptedError`, the service stops after its
                 batch.
-            **options: Order, and those of `limpet.upgrade.filling.FillOptions` that the service has.
+            **options: The order, and those of `limpet.upgrade.filling.FillOptions` that the service supports.
         """
         job = self.client.take_step("backfill", wait=False, **without_nothing({"model": model, **options}))
         while job["status"] in ("queued", "running"):
@@ -103,29 +103,29 @@ class ServedUpgrade:
     def swap(
         self, *, writes: ModelSide | None = None, allow_missing: int | None = None, force: str | None = None
     ) -> None:
-        """Let queries find the new vectors."""
+        """Make queries search the new vectors."""
         self._take("swap", writes=writes, allow_missing=allow_missing, force=force)
 
     def rollback(self, *, writes: ModelSide | None = None, allow_missing: int | None = None) -> None:
-        """Let queries find the old vectors again."""
+        """Make queries search the old vectors again."""
         self._take("rollback", writes=writes, allow_missing=allow_missing)
 
     def finish(self, *, allow_missing: int | None = None) -> None:
-        """Keep the new vectors alone; there is no way back."""
+        """Keep only the new vectors; this cannot be undone."""
         self._take("finish", allow_missing=allow_missing or None)
 
     def cancel(self, *, allow_missing: int | None = None) -> None:
-        """Keep the old vectors alone."""
+        """Keep only the old vectors."""
         self._take("cancel", allow_missing=allow_missing)
 
     def verify(self) -> UpgradeVerification:
-        """Look for what is not as it should be."""
+        """Check the index for problems."""
         found = self._take("verify")
         known = {name: found[name] for name in UpgradeVerification.__dataclass_fields__ if name in found}
         return _FOUND.validate_python({"problems": (), **known})
 
     def journal(self, last: int | None = None) -> Sequence[Mapping[str, object]]:
-        """Return what was done, the last event last; at most a thousand events."""
+        """Return the events of the journal in order; at most a thousand."""
         return self.client.journal(_EVENTS if last is None else last)
 
     def _take(self, step: str, **options: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class ServedUpgrade:
 
 
 def _over_http(step: str, options: Sequence[str]) -> list[str]:
-    """Return the options of a command that a service takes, too: it knows what to embed, and with which model.
+    """Return the options of a command that a service also takes: it has its own items and models.
 
     >>> _over_http("swap", ["--model", "st:new", "--writes", "new"])
     ['--writes', 'new']

@@ -1,4 +1,4 @@
-"""What one process of a service holds, and what its routes ask for."""
+"""State of one process of a service, and the dependencies of its routes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BEARER = HTTPBearer(auto_error=False, description="A key, where the service has
 
 
 def opened_once(opening: Callable[[], _Source] | None) -> Callable[[], _Source | None]:
-    """Return what opens something when it is asked for the first time; several threads may ask."""
+    """Return a function that opens something at its first call; several threads may call it."""
     lock = threading.Lock()
 
     @cache
@@ -49,25 +49,25 @@ def opened_once(opening: Callable[[], _Source] | None) -> Callable[[], _Source |
 
 
 class Serving:
-    """One process; made inside the event loop.
+    """State of one process; created inside the event loop.
 
     Args:
-        settings: Of the service.
-        gallery: Its own view of the gallery; None where an application owns the rows.
+        settings: Settings of the service.
+        gallery: The process's own view of the gallery; None if an application owns the rows.
     """
 
     jobs: Jobs
     forwarding: httpx.AsyncClient
-    """What reaches the process that writes, from one that reads."""
+    """Client of a reading process for the writing process."""
     stopping: asyncio.Event
-    """Set when that process is asked to end."""
+    """Set when that process is asked to stop."""
     _writer: GalleryWriter
 
     def __init__(self, settings: ServiceSettings, gallery: Gallery | None) -> None:
         self.settings, self._gallery = settings, gallery
         known = [] if gallery is None else [one.fingerprint for one in gallery.state.generations]
         self.encoders = Encoders(settings, known)
-        self.searching = CapacityLimiter(os.cpu_count() or 1)  # more at a time only get in each other's way
+        self.searching = CapacityLimiter(os.cpu_count() or 1)  # more concurrent searches only slow each other down
         self.texts, self.images = opened_once(settings.texts), opened_once(settings.images)
         self.gate = AccessControl(settings.keys, settings.limits.rate)
         if gallery is not None:
@@ -78,7 +78,7 @@ class Serving:
         """The gallery.
 
         Raises:
-            ServiceError: The service is one of an index that an application owns.
+            ServiceError: The service is for an index that an application owns.
         """
         if self._gallery is None:
             raise ServiceError(
@@ -89,18 +89,18 @@ class Serving:
 
     @property
     def evidence(self) -> LiveEvidence:
-        """What live queries say of the model that is prepared."""
-        _ = self.gallery  # there is none of an index that an application owns
+        """Evidence of live queries on the new model."""
+        _ = self.gallery  # raises for an index that an application owns
         return self._evidence
 
     @property
     def watches(self) -> bool:
-        """Whether an application owns the rows: there is an upgrade to watch and steer, and nothing to search."""
+        """Whether an application owns the rows: the service steers an upgrade, and serves no searches."""
         return self._gallery is None
 
     @property
     def writer(self) -> GalleryWriter:
-        """The one that writes into the gallery."""
+        """The writer of the gallery."""
         if not hasattr(self, "_writer"):
             from limpet.service.writer import GalleryWriter
 
@@ -108,13 +108,13 @@ class Serving:
         return self._writer
 
     def refuse_many(self, what: str, count: int, most: int) -> None:
-        """Refuse more than a request may ask for."""
+        """Refuse more than a request may contain."""
         if count > most:
             raise ServiceError(413, f"{count:,} {what}.", expected=f"at most {most:,} in a request",
                                to_do="ask for less at a time.", intact="Nothing was changed.")  # fmt: skip
 
     async def close(self) -> None:
-        """Answer what waits, and let go of everything."""
+        """Answer waiting requests, and close everything."""
         if hasattr(self, "_writer"):
             await self._writer.close()
         if self._gallery is not None:
@@ -125,7 +125,7 @@ class Serving:
 
 
 async def serving(request: Request) -> Serving:
-    """Return what this process holds."""
+    """Return the state of this process."""
     found: Serving = request.app.state.serving
     return found
 
@@ -135,13 +135,13 @@ async def who_asks(
     scopes: SecurityScopes,
     given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> str:
-    """Return the name of who asks; see `AccessControl.enter`."""
+    """Return the name of the caller; see `AccessControl.enter`."""
     right = next(one for one in RIGHTS if one in scopes.scopes)
     return _name_of(request.app.state.serving, given, right)
 
 
 def allowed(right: AccessRight) -> Any:
-    """Return the dependency that refuses who must not, and is the name of who may."""
+    """Return the dependency that refuses unauthorized callers, and whose value is the caller's name."""
     return Security(who_asks, scopes=[right])
 
 
@@ -150,13 +150,13 @@ def _name_of(service: Serving, given: HTTPAuthorizationCredentials | None, right
 
 
 class DirectRoute(APIRoute):
-    """A route whose function takes the request alone: to resolve dependencies costs as much as all else around it.
+    """A route whose function takes only the request: resolving dependencies would cost as much as all other overhead.
 
-    It has one dependency, `allowed`, and looks at that first; ``request.state.who`` is the name of who asks.
+    It has one dependency, `allowed`, which it evaluates first; ``request.state.who`` is the name of the caller.
     """
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return what lets those in who may ask, and calls the function."""
+        """Return the handler that checks access and calls the function."""
         [right] = (right for one in self.dependencies for right in RIGHTS if right in getattr(one, "scopes", ()))
 
         async def handle(request: Request) -> Response:
@@ -168,10 +168,10 @@ class DirectRoute(APIRoute):
 
 
 async def body_of(request: Request, *kinds: str) -> tuple[str, bytes]:
-    """Return of which of these media types a request is, and its body.
+    """Return the media type of a request, one of `kinds`, and its body.
 
     Raises:
-        ServiceError: It is of none. A page of another site may send a few types that are none of these.
+        ServiceError: It has none of these types. Pages of other sites can only send a few types, none of these.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:

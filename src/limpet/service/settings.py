@@ -1,4 +1,4 @@
-"""The settings of a service; every process of it gets the same."""
+"""The settings of a service; all of its processes get the same."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from limpet.upgrade.vector_sources import ItemSource
 
 SOCKET, READY = "writer.sock", "ready"
-"""In the folder of a service: where readers reach the writer, and a file of every process that answers."""
+"""Names in the folder of a service: the socket of the writer, and the prefix of the files of ready processes."""
 
 
 @checked
 @dataclass(frozen=True)
 class RequestLimits:
-    """What one request, and what all requests of a moment, may take.
+    """Limits of one request, and of all concurrent requests.
 
     Args:
-        body: Mebibytes of a request.
-        k: Hits of a query, those of earlier pages included.
-        batch: Queries, or items, of a request.
-        waiting: Items that wait for the writer, or texts that wait for a model, before requests are refused.
-        connections: Open connections of a process.
-        rate: Requests a second of one key, in one process; None for any number.
+        body: Maximum size of a request in MiB.
+        k: Maximum number of hits per query, including those of earlier pages.
+        batch: Maximum number of queries, or items, per request.
+        waiting: Number of items that wait for the writer, or texts that wait for a model, before requests are refused.
+        connections: Maximum number of open connections per process.
+        rate: Maximum number of requests per second and key, in one process; None for no limit.
     """
 
     body: PositiveInt = 16
@@ -50,26 +50,26 @@ class RequestLimits:
 @checked
 @dataclass(frozen=True)
 class ServiceSettings:
-    """What a service serves, to whom, and how.
+    """Settings of a service.
 
     Args:
-        url: Of a gallery, or of a table or collection whose upgrade is watched and steered.
-        models: Open the models that embed queries and items, by name; each is called with the fingerprints of the
-            gallery's models.
+        url: URL of a gallery, or of a table or collection whose upgrade is watched and steered.
+        models: Functions that open the models for queries and items, by name; each is called with the fingerprints of
+            the gallery's models.
         texts: Opens the texts of a gallery's items, for a backfill.
-        images: Opens the images of a gallery's items, (n, channels, height, width), as a model wants them for a
-            backfill, or as the console shows them.
-        host: Address to listen at.
-        port: Of the API; 0 for any that is free.
-        health_port: Of health and metrics; None for neither.
-        readers: Processes that only read; 0 lets the one that writes answer searches, too.
-        keys: File of keys, or their lines; None lets everybody in who reaches the address.
+        images: Opens the images of a gallery's items, (n, channels, height, width), in the form of a model for a
+            backfill, or of the console.
+        host: Address to listen on.
+        port: Port of the API; 0 for any free port.
+        health_port: Port of health and metrics; None for neither.
+        readers: Number of read-only processes; with 0, the writing process also answers searches.
+        keys: File of keys, or its lines; None admits everybody who can connect.
         certificate: TLS certificate, a PEM file.
         certificate_key: Its private key.
-        shadow: Share of the text searches of which the model that is prepared is asked, too, once they are answered.
-        canary: Share of the text searches that the model that is prepared answers.
-        folder: Of this run: sockets between processes, jobs, and what metrics are made of.
-        secret: Signs what clients send back.
+        shadow: Share of the text searches that are also sent to the new model, after they are answered.
+        canary: Share of the text searches that the new model answers.
+        folder: Folder of this run: sockets between processes, jobs, and files of metrics.
+        secret: Key that signs cursors and forms.
     """
 
     url: str
@@ -98,16 +98,16 @@ class ServiceSettings:
                 expected="keys, or a loopback address",
                 to_do="give --keys FILE with lines NAME RIGHT SHA256; or leave --host out.",
             )
-        AccessControl(self.keys)  # which says what is wrong with them
+        AccessControl(self.keys)  # reports invalid keys
 
     @property
     def local(self) -> bool:
-        """Whether only this machine reaches the service."""
+        """Whether only this machine can connect to the service."""
         return is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address.
+    """Say whether only this machine can connect to an address.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)

@@ -1,4 +1,4 @@
-"""The part of the API that watches and steers an upgrade, whatever is upgraded."""
+"""Routes of the API that watch and steer an upgrade of any kind of index."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def status(service: Provided, response: Response) -> dict[str, Any]:
 
 
 def standing(service: Serving) -> tuple[str, UpgradeStatus]:
-    """Return the epoch of the upgrade, and where it stands."""
+    """Return the epoch and the status of the upgrade."""
     with open_upgrade(service.settings.url) as it:
         return epoch_of(it), it.status()
 
@@ -139,7 +139,7 @@ def list_jobs(service: Provided) -> list[Job]:
 
 
 def known_job(name: str, service: Provided) -> Job:
-    """Return the job that a path names, before any part of an answer is sent."""
+    """Return the job that a path names, before any part of the response is sent."""
     return service.jobs.get(name)
 
 

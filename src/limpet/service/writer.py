@@ -1,4 +1,4 @@
-"""The one writer of a service: what arrives within a moment becomes one commit, and a request is done once."""
+"""The single writer of a service: concurrent requests become one commit, and each request is applied once."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from limpet.service.documents import array_of
 from limpet.service.gathering import Gathering
 
 REMEMBERED = 10_000
-"""Commits back to which an Idempotency-Key is known."""
+"""Number of last commits in which an Idempotency-Key is looked up."""
 _KEYS = 100_000
-_AGAIN = 1.0  # seconds until the lock is tried again, and looked after
+_AGAIN = 1.0  # seconds until the lock is tried again, and checked
 
 
 @dataclass(frozen=True)
 class Upsertion:
-    """Items of a request to be written whole.
+    """Items of a request to replace completely.
 
     Args:
-        vectors: By fingerprint or generation.
+        vectors: Vectors by fingerprint or generation.
         metadata: Values by column, in the order of the ids.
     """
 
@@ -52,7 +52,7 @@ class Upsertion:
         """Return its vectors of a model, float32 (N, D).
 
         Raises:
-            DataError: There are more or fewer than items, or they are of another dimension.
+            DataError: Their number differs from that of the items, or they have another dimension.
         """
         given = self.vectors[model]
         points = given if isinstance(given, np.ndarray) else array_of(given, generation.geometry.dim)
@@ -65,11 +65,11 @@ class Upsertion:
 
 @dataclass(frozen=True)
 class Write:
-    """What a request writes: items, or ids to delete.
+    """The write of a request: items, or ids to delete.
 
     Args:
         content: The items, or the ids.
-        noted: What the journal is to say of the request.
+        noted: Journal fields of the request.
     """
 
     content: Upsertion | Sequence[str]
@@ -77,7 +77,7 @@ class Write:
 
     @property
     def size(self) -> int:
-        """How many items it writes or deletes."""
+        """Number of items that it writes or deletes."""
         return len(self.content.ids if isinstance(self.content, Upsertion) else self.content)
 
 
@@ -90,11 +90,11 @@ class Written:
 
 
 class GalleryWriter:
-    """Writes into a gallery while no other service does; made inside the event loop.
+    """Writes into a gallery while no other service does; created inside the event loop.
 
     Args:
-        gallery: Opened for writing.
-        room: Items that may wait.
+        gallery: Gallery, opened for writing.
+        room: Maximum number of waiting items.
 
     `notice` is "here", or why this service only reads; `settled` is set once that is known.
     """
@@ -105,14 +105,14 @@ class GalleryWriter:
         self._known = OrderedDict[tuple[str, str], tuple[str, asyncio.Future[Written]]]()
         self.jobs: dict[str, JournalEntry] = {}
         self._loop, self._closing = asyncio.get_running_loop(), threading.Event()
-        self._seen, self._unsure = 0, False  # up to where the journal was read, and whether a commit failed since
+        self._seen, self._unsure = 0, False  # last commit read from the journal, and whether a commit failed since
         self._turn = threading.Thread(target=self._hold, name="service lock", daemon=True)
         self._turn.start()
 
-    # Which service writes
+    # Lock of the writing service
 
     def _hold(self) -> None:
-        """Hold the lock of the one service that writes; wait for it where another has it."""
+        """Hold the lock of the single writing service; wait while another one has it."""
         while not self._closing.is_set():
             try:
                 with self.gallery.store.exclusive("serve", timeout=0.2) as check:
@@ -129,7 +129,7 @@ class GalleryWriter:
         self._loop.call_soon_threadsafe(self.settled.set)
 
     def _remember(self) -> dict[object, Written]:
-        """Read which requests were answered, from the journal, and return those that were read now, by name."""
+        """Read answered requests from the journal, and return the newly read ones, by name."""
         found = dict[object, Written]()
         sequence = self.gallery.store.pointer().sequence
         for entry in self.gallery.store.journal(after=max(self._seen, sequence - REMEMBERED)):
@@ -148,10 +148,10 @@ class GalleryWriter:
         self._known[name] = digest, future
 
     def refuse_reader(self) -> None:
-        """Refuse to write where another service does.
+        """Refuse to write if another service does.
 
         Raises:
-            ServiceError: It does.
+            ServiceError: Another service writes.
         """
         if self.notice != "here":
             raise ServiceError(
@@ -164,16 +164,16 @@ class GalleryWriter:
     async def write(
         self, content: Upsertion | Sequence[str], body: bytes, *, who: str = "", key: str | None = None
     ) -> Written:
-        """Write items or delete ids, or return what the same request did before.
+        """Write items or delete ids, or return the result of an identical earlier request.
 
         Args:
             content: The items, or the ids.
-            body: Of the request, by which another one with the same key is noticed.
-            who: Who asks; a key is one of theirs.
-            key: Of the request.
+            body: Body of the request, which detects another request with the same key.
+            who: Name of the caller; keys are per caller.
+            key: Idempotency key of the request.
 
         Raises:
-            ServiceError: Another service writes, or the key was given with another body.
+            ServiceError: Another service writes, or the key was used with another body.
         """
         self.refuse_reader()
         noted = {"who": who} if who else {}
@@ -195,7 +195,7 @@ class GalleryWriter:
             return await asyncio.shield(known[1])
         except Exception:
             if self._known.get((who, key)) is known:
-                del self._known[who, key]  # it may be tried again
+                del self._known[who, key]  # it may be retried
             raise
 
     async def _ask(self, write: Write) -> Written:
@@ -203,7 +203,7 @@ class GalleryWriter:
         return await self._gathering.ask(write, write.size, kind)
 
     def _written(self, writes: list[Write]) -> Sequence[Written | Exception]:
-        """Commit upserts together, or one deletion; what a commit did that seemed to fail is not done again."""
+        """Commit upserts together, or one deletion; do not repeat a commit that succeeded despite an error."""
         done = self._remember() if self._unsure else {}
         left = [one for one in writes if _name(one.noted) not in done]
         self._unsure = True
@@ -227,7 +227,7 @@ class GalleryWriter:
         noted = [{**one.noted, "items": one.size} if one.noted else None for one in writes]
         try:
             some = [_batch(state, contents, noted, numbers) for numbers in _alike(contents)]
-        except LimpetError:  # which is of one of them: the others are written without it
+        except LimpetError:  # one of them is at fault: the others are written without it
             some = []
             for number in range(len(contents)):
                 try:
@@ -249,16 +249,16 @@ class GalleryWriter:
         return Written(count, self._seen)
 
     async def close(self) -> None:
-        """Write what waits, and let another service write."""
+        """Write waiting items, and let another service write."""
         await self._gathering.close()
         self._closing.set()
         await asyncio.to_thread(self._turn.join)
 
 
 def _alike(contents: Sequence[Upsertion]) -> list[list[int]]:
-    """Return which may be one batch: those of the same models and columns; each alone where they share an item."""
+    """Return which requests can share a batch: same models and columns; each is alone if they share an item."""
     if len({name for one in contents for name in one.ids}) < sum(len(one.ids) for one in contents):
-        return [[number] for number in range(len(contents))]  # in their order: the last one counts
+        return [[number] for number in range(len(contents))]  # in order: the last one wins
     groups = dict[object, list[int]]()
     for number, one in enumerate(contents):
         alike = (tuple(one.vectors), None if one.metadata is None else tuple(one.metadata)) if one.even else number
@@ -269,7 +269,7 @@ def _alike(contents: Sequence[Upsertion]) -> list[list[int]]:
 def _batch(
     state: GalleryState, contents: Sequence[Upsertion], noted: Sequence[Document | None], numbers: Sequence[int]
 ) -> ItemBatch:
-    """Return the batch of some requests that are alike; to check many items at once costs as much as to check one."""
+    """Return the batch of compatible requests; checking many items at once costs as much as checking one."""
     some = [contents[number] for number in numbers]
     ids, sets = [name for one in some for name in one.ids], []
     for model in some[0].vectors:
@@ -283,7 +283,7 @@ def _batch(
 
 
 def _name(noted: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return who sent a request with which key; None without a key."""
+    """Return sender and key of a request; None without a key."""
     return (noted.get("who", ""), noted["key"]) if "key" in noted else None
 
 

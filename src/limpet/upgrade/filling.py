@@ -1,4 +1,4 @@
-"""The one loop that fills a place with vectors of another model, at the pace and within the limits of its options."""
+"""The common loop of all backfills, at the pace and within the limits of its options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, che
 from limpet.upgrade.vector_sources import VectorSource, without_text
 
 PASSES = 4
-"""Passes of one run, after which items that others keep changing are left for the next run."""
+"""Passes of one run; items that still change afterwards are left for the next run."""
 _LONGEST_PAUSE = 16.0  # seconds between two attempts
 ShareOfTime = Annotated[float, Gt(0), Le(1)]
 _Result = TypeVar("_Result")
@@ -34,16 +34,16 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What one run of a backfill did.
+    """Result of one run of a backfill.
 
     Args:
         generation: The generation, or the model, whose vectors were made.
         embedded: Items that the source embedded.
         written: Items that have a new vector now; the others were written or deleted meanwhile.
         missing: Items that the source does not have.
-        without_text: Items whose text is blank, or says nothing to the model; they get no vector.
+        without_text: Items whose text is blank, or has no token known to the model; they get no vector.
         lacking: Items that still have no vector of the generation.
-        stopped: Why it stopped: "done", "budget", "time", or "interrupted".
+        stopped: Why the run stopped: "done", "budget", "time", or "interrupted".
     """
 
     generation: str
@@ -63,7 +63,7 @@ class FillInterruptedError(Exception):
 
 
 class LeftOut:
-    """The items of one pass that a source made no vectors of."""
+    """The items of one pass for which a source made no vectors."""
 
     def __init__(self, source: VectorSource) -> None:
         self._source, self.missing, self.without_text = source, set[str](), set[str]()
@@ -79,7 +79,7 @@ class LeftOut:
 
 
 def check_source(source: VectorSource, fingerprint: str, space: Space | int, *, of: str) -> None:
-    """Refuse a source whose vectors are not those that are asked for.
+    """Refuse a source whose model or space is not the expected one.
 
     Raises:
         DataError: The source is of another model.
@@ -102,15 +102,15 @@ def check_source(source: VectorSource, fingerprint: str, space: Space | int, *, 
 
 
 class FillBatch(Protocol):
-    """Items that lack a vector, with what tells whether they are still as they were read."""
+    """Items that lack a vector, with the versions or digests that show whether they have changed since."""
 
     @property
     def ids(self) -> list[str]:
-        """Their names."""
+        """Ids of the items."""
         ...
 
     def select(self, rows: Sequence[int]) -> Self:
-        """Return some of them, in the order given."""
+        """Return some of the items, in the order given."""
         ...
 
 
@@ -118,7 +118,7 @@ BatchT = TypeVar("BatchT", bound=FillBatch)
 
 
 def embedded_items(source: VectorSource, batch: BatchT, made: EmbeddingSet) -> BatchT:
-    """Return those items of a batch that a source made vectors of, in the order of the vectors.
+    """Return the items of a batch for which a source made vectors, in the order of the vectors.
 
     Raises:
         DataError: The vectors are of another model or space, or of items that were not asked for.
@@ -138,14 +138,14 @@ def embedded_items(source: VectorSource, batch: BatchT, made: EmbeddingSet) -> B
 class Fillable(Generic[BatchT]):
     """A place whose items are filled: a gallery, a table or a collection.
 
-    Every method may raise `StoreError`, and is called again then.
+    Every method may raise `StoreError`, and is called again in that case.
 
     Args:
-        generation: What to call what is filled.
-        total: Items that lacked a vector when counted last, and those that were written before.
-        written: Items whose new vectors were written.
+        generation: Display name of the generation or model that is filled.
+        total: Number of items that lacked a vector at the last count, plus those written before.
+        written: Number of items whose new vectors were written.
         again: Whether another pass is needed even if this one embeds nothing.
-        batch: Items embedded and written at a time, unless the options say.
+        batch: Items embedded and written at a time, unless the options set it.
     """
 
     generation: str
@@ -155,7 +155,7 @@ class Fillable(Generic[BatchT]):
     batch: int
 
     def begin(self, source: VectorSource) -> None:
-        """Check the source, count what lacks a vector, and note the beginning.
+        """Check the source, count items that lack a vector, and record the start.
 
         Raises:
             DataError: The source is of another model.
@@ -172,31 +172,31 @@ class Fillable(Generic[BatchT]):
         raise NotImplementedError
 
     def embed(self, source: VectorSource, batch: BatchT) -> EmbeddingSet:
-        """Return what the source makes of a batch."""
+        """Return the vectors that the source makes for a batch."""
         return source.embed(batch.ids)
 
     def write(self, batch: BatchT, made: EmbeddingSet, start: int) -> int:
-        """Write vectors into items that are as they were read, and count them in `written`.
+        """Write vectors of items that have not changed since they were read, and count them in `written`.
 
         Returns:
-            The first one that is left for another call.
+            Position of the first vector that is left for another call.
         """
         raise NotImplementedError
 
     def keep_up(self) -> None:
-        """Tidy the place after a batch."""
+        """Maintain the store after a batch."""
 
     def lacking(self) -> int:
-        """Return how many items lack a vector."""
+        """Return the number of items that lack a vector."""
         raise NotImplementedError
 
     def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
-        """Note the end.
+        """Record the end.
 
         Args:
-            stopped: Why, see `Backfilled`.
-            left_out: What the source made no vectors of in the last pass.
-            lacking: Items that lack a vector.
+            stopped: Why the run stopped, see `Backfilled`.
+            left_out: Items for which the source made no vectors in the last pass.
+            lacking: Number of items that lack a vector.
         """
         raise NotImplementedError
 
@@ -215,24 +215,24 @@ class FillOptions(TypedDict, total=False):
 
 
 class Filling(Generic[BatchT]):
-    """One run that gives items the vectors they lack, batch by batch.
+    """One run of a backfill, batch by batch.
 
-    An interruption loses one batch that was embedded and not written. Items that change meanwhile keep what was
-    written, and come with the next pass. Passes go on until one embeds nothing, at most `PASSES` times.
+    An interruption loses at most one batch that was embedded and not written. Items that change meanwhile keep the
+    application's write and are filled in the next pass. Passes repeat until one embeds nothing, at most `PASSES` times.
 
     Args:
-        source: Where the vectors come from.
+        source: Source of the vectors.
         batch: Items embedded and written at a time; the place decides when None.
         budget: Stop after embedding this many items.
         rate: Maximum number of items embedded per second.
-        share: Spend at most this share of the time on writing, and rest after every write.
+        share: Maximum share of the time spent on writing; the run pauses after every write.
         seconds: Begin no further batch after this many seconds.
-        retries: How often the place is tried again while it is out of reach, with pauses that double. Damage and
-            missing rights are not tried again.
+        retries: Number of retries while the place is unreachable, with pauses that double. Damage and missing rights
+            are not retried.
         pause: Seconds of the first of these pauses.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done", "total", "embedded",
             "written", "missing" and "seconds" after every batch, and also with "waiting", the seconds of the pause,
-            while the place is out of reach. The batch is the last one if the function raises `FillInterruptedError`.
+            while the place is unreachable. The batch is the last one if the function raises `FillInterruptedError`.
 
     Raises:
         ConfigError: A number is out of range.
@@ -265,13 +265,13 @@ class Filling(Generic[BatchT]):
         return time.monotonic() - self.started
 
     def run(self) -> Backfilled:
-        """Fill the place, as far as budget and time go.
+        """Fill the place, as far as budget and time permit.
 
         Raises:
-            DataError: The source is of another model, or makes what it was not asked for.
+            DataError: The source is of another model, or returns vectors that were not requested.
             SpaceMismatchError: The source is on another space.
-            UpgradeStateError: The upgrade is at no step that fills.
-            StoreError: The place stayed out of reach; another run goes on where this one stopped.
+            UpgradeStateError: The phase of the upgrade permits no backfill.
+            StoreError: The place stayed unreachable; another run continues where this one stopped.
         """
         with shown_progress(self.progress, "backfill") as self.progress:
             return self._run()
@@ -293,7 +293,7 @@ class Filling(Generic[BatchT]):
         )  # fmt: skip
 
     def _fill(self) -> bool:
-        """Fill what one pass finds; return False if budget or time ended it."""
+        """Fill the items of one pass; return False if budget or time ended it."""
         while True:
             most = self.batch or self.place.batch
             left = most if self.budget is None else min(most, self.budget - self.embedded)
@@ -306,7 +306,7 @@ class Filling(Generic[BatchT]):
                 return True
             try:
                 made = self.place.embed(self.source, batch)
-            except BudgetError:  # of the source: what it kept of this batch costs nothing next time
+            except BudgetError:  # of the source: embedded items that it cached cost nothing next time
                 self.stopped = "budget"
                 return False
             items = embedded_items(self.source, batch, made)

@@ -30,7 +30,7 @@ POSSIBLE: Mapping[UpgradeStep, tuple[Phase, ...]] = {
     "finish": ("swapped",),
     "cancel": ("started",),
 }
-"""From which phases each step is possible."""
+"""The phases from which each step is possible."""
 
 _TO_DO: Mapping[tuple[UpgradeStep, Phase], str] = {
     ("start", "started"): "finish or cancel the upgrade that was started",
@@ -48,12 +48,12 @@ def check_step(step: UpgradeStep, phase: Phase, *, possible: tuple[Phase, ...] |
     >>> check_step("swap", "started")
 
     Args:
-        step: What is to be done.
-        phase: Where the upgrade stands.
-        possible: From which phases the step is possible, where that is not what `POSSIBLE` says.
+        step: The step.
+        phase: Phase of the upgrade.
+        possible: Phases from which the step is possible, if they differ from `POSSIBLE`.
 
     Raises:
-        UpgradeStateError: It is not possible; the message says what is.
+        UpgradeStateError: The step is not possible; the message names the possible steps.
     """
     allowed = POSSIBLE[step] if possible is None else possible
     if phase not in allowed:

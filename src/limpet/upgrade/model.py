@@ -1,4 +1,4 @@
-"""One of the two models of an upgrade, as people and the ledger name it."""
+"""One of the two models of an upgrade, as users and the ledger name it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class UpgradeModel:
     """One of the two models.
 
     Args:
-        fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
-        options: Words that name what makes its vectors on the command line, such as ``--model st:minilm``.
+        fingerprint: Fingerprint of the model; ``declared:<name>`` for a model that only the user names.
+        options: Command-line arguments that name the source of its vectors, such as ``--model st:minilm``.
     """
 
     fingerprint: str
@@ -21,12 +21,12 @@ class UpgradeModel:
 
     @property
     def declared(self) -> bool:
-        """Whether only a person names it."""
+        """Whether only the user names it."""
         return self.fingerprint.startswith("declared:")
 
     @property
     def called(self) -> str:
-        """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
+        """Display name: its name and the start of a long fingerprint, or the declared fingerprint.
 
         >>> UpgradeModel("text:67685388f97a2ce4", 384, "minilm").called, UpgradeModel("declared:v1", 8, "v1").called
         ('minilm (text:67685388…)', 'declared:v1')

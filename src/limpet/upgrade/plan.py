@@ -1,4 +1,4 @@
-"""What a backfill will take, before it starts: measured on a sample of real items, and changing nothing."""
+"""Estimates for a backfill before it starts, measured on a sample of real items without changing anything."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from limpet.upgrade.vector_sources import VectorSource
 if TYPE_CHECKING:
     from limpet.models.api.meter import Meter
 
-_NAMED = 20  # missing ids kept
+_NAMED = 20  # maximum number of missing ids to keep
 
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """What a backfill will take.
+    """Estimates for a backfill.
 
     Args:
         generation: The generation, or the model, whose vectors it makes.
-        rows: Items without a vector of the generation.
+        rows: Number of items without a vector of the generation.
         bytes_written: Size of their vectors, without ids, metadata and indexes of the store.
         bytes_until_finish: Size of the vectors of other models, which stay until the upgrade is finished.
-        sampled: Items of the sample; 0 without a source.
-        missing: How many of them the source does not have.
-        items_per_second: How fast the source is, items that it has; None where nothing could be measured.
-        price_per_thousand: Of embedding 1,000 items; None if it is not known.
-        budget_cost: At most this much for embedding; None without limit.
-        budget_seconds: Most seconds of embedding; None without limit.
-        meanwhile: Which other vectors new queries may search until then, and why, in words.
-        tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
-        price_per_million_tokens: Of embedding; None if it is not known.
-        candidates: Of a query that searches in two stages before the backfill; 0 where none does.
-        machines: How many embed, each as fast as the one where that was measured.
-        like: How many items there are, where the plan is of another number of items like these; else None.
-        committed_per_second: How fast vectors are committed, by one process; None where that was not measured.
-        stored_per_item: Bytes that a new vector takes with its id, its share of the ledger and further copies of
-            metadata, without an index; None where that was not measured.
+        sampled: Number of items in the sample; 0 without a source.
+        missing: Number of sampled items that the source does not have.
+        items_per_second: Speed of the source for items that it has; None if nothing could be measured.
+        price_per_thousand: Price of embedding 1,000 items; None if unknown.
+        budget_cost: Maximum cost of embedding; None for no limit.
+        budget_seconds: Maximum seconds of embedding; None for no limit.
+        meanwhile: The other vectors that new queries may search until then, and why, in words.
+        tokens_per_item: Mean number of tokens per sampled item if the model is priced by tokens; else None.
+        price_per_million_tokens: Price of embedding a million tokens; None if unknown.
+        candidates: Number of candidates per query of two-stage search before the backfill; 0 if it is not used.
+        machines: Number of machines that embed, each as fast as the measured one.
+        like: Actual number of items if the plan is for another number of items like these; else None.
+        committed_per_second: Vectors that one process commits per second; None if not measured.
+        stored_per_item: Bytes per new vector with its id, its share of the ledger and further copies of metadata,
+            without an index; None if not measured.
     """
 
     generation: str
@@ -67,22 +67,22 @@ class BackfillPlan:
 
     @property
     def found_rows(self) -> int:
-        """How many of the rows the source probably has, by its share of the sample."""
+        """Estimated number of the rows that the source has, from its share of the sample."""
         return round(self.rows * (self.sampled - self.missing) / self.sampled) if self.sampled else self.rows
 
     @property
     def seconds(self) -> float | None:
-        """How long embedding these will take; writing comes on top. None where nothing could be measured."""
+        """Seconds to embed the found rows, without writing them; None if nothing could be measured."""
         return self.found_rows / self.items_per_second if self.items_per_second else None
 
     @property
     def commit_seconds(self) -> float | None:
-        """How long committing these will take; None where that was not measured."""
+        """Seconds to commit the found rows; None if not measured."""
         return self.found_rows / self.committed_per_second if self.committed_per_second else None
 
     @property
     def total_seconds(self) -> float | None:
-        """How long both will take: one after the other on one machine; several embed while one commits.
+        """Seconds for both: one after the other on one machine; several machines embed while one commits.
 
         >>> known = BackfillPlan("g2", 9000, 9000, 0, 0, items_per_second=10.0, committed_per_second=90.0)
         >>> known.total_seconds, replace(known, machines=4).total_seconds
@@ -95,11 +95,11 @@ class BackfillPlan:
 
     @property
     def bytes_stored(self) -> float | None:
-        """Size of their vectors as the gallery keeps them; None where that was not measured."""
+        """Size of their vectors as the gallery stores them; None if not measured."""
         return None if self.stored_per_item is None else self.rows * self.stored_per_item
 
     def of_items(self, items: int) -> BackfillPlan:
-        """Return the plan for this number of items like these, none of which has a new vector.
+        """Return the plan for `items` items like these, none of which has a new vector.
 
         >>> known = BackfillPlan("g2", 100, 50, 200, 300).of_items(10_000)
         >>> known.items, known.rows, known.bytes_written, known.bytes_until_finish, known.like
@@ -114,7 +114,7 @@ class BackfillPlan:
 
     @property
     def cost(self) -> float | None:
-        """Of embedding these; None without a price.
+        """Cost of embedding the found rows; None without a price.
 
         >>> BackfillPlan("g2", 9000, 9000, 0, 0, tokens_per_item=200, price_per_million_tokens=0.5).cost
         0.9
@@ -123,14 +123,14 @@ class BackfillPlan:
 
     @property
     def cost_per_thousand(self) -> float | None:
-        """Of 1,000 items, by the price of items or of tokens; None without a price."""
+        """Cost of 1,000 items, by the price of items or of tokens; None without a price."""
         if self.tokens_per_item is not None and self.price_per_million_tokens is not None:
             return self.tokens_per_item * self.price_per_million_tokens / 1000
         return self.price_per_thousand
 
     @property
     def seconds_per_query(self) -> float | None:
-        """How long a query embeds that searches in two stages, at most: all its candidates; None where unmeasured.
+        """Maximum seconds that a query of two-stage search embeds: all its candidates; None if not measured.
 
         >>> BackfillPlan("g2", 9000, 9000, 0, 0, items_per_second=50.0).seconds_per_query
         2.0
@@ -141,18 +141,18 @@ class BackfillPlan:
 
     @property
     def cost_per_query(self) -> float | None:
-        """Of embedding these, at most; None without a price."""
+        """Maximum cost of embedding these; None without a price."""
         cost = self.cost_per_thousand
         return None if cost is None or not self.candidates else min(self.candidates, self.rows) * cost / 1000
 
     @property
     def tokens(self) -> float | None:
-        """Of embedding these; None for a model that is not paid by tokens."""
+        """Number of tokens of the found rows; None if the model is not priced by tokens."""
         return None if self.tokens_per_item is None else self.found_rows * self.tokens_per_item
 
     @property
     def rows_within_budget(self) -> int | None:
-        """How many of these the budgets allow; None without one.
+        """Number of the found rows that the budgets allow; None without a budget.
 
         >>> BackfillPlan("g2", 9000, 9000, 0, 0, price_per_thousand=0.5, budget_cost=2.0).rows_within_budget
         4000
@@ -167,7 +167,7 @@ class BackfillPlan:
         return min(self.found_rows, *allowed) if allowed else self.found_rows
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values, with what follows from them."""
+        """Return plain values, including the derived ones."""
         derived = (
             "found_rows", "seconds", "commit_seconds", "total_seconds", "bytes_stored", "cost", "tokens",
             "rows_within_budget", "seconds_per_query", "cost_per_query",
@@ -205,24 +205,24 @@ def measured_plan(
     items: PositiveInt | None = None,
     machines: PositiveInt = 1,
 ) -> BackfillPlan:
-    """Return a plan with what a source takes, measured on a sample of the items.
+    """Return a plan with the effort of a source, measured on a sample of the items.
 
-    Half of the sample is embedded to warm the source up, then the other half is timed: items that a source has just
-    read would be read faster than others.
+    Half of the sample is embedded to warm the source up; then the other half is timed, since a source would read items
+    faster that it has just read.
 
     Args:
-        plan: What is known without the source.
-        source: Where the vectors will come from; without it nothing is said of time.
-        ids: The sample.
-        price_per_thousand: Of embedding 1,000 items, in any currency.
-        batch: Items that the source is asked for at a time, as in the backfill.
-        budget_cost: At most this much, in the same currency.
-        budget_seconds: Most seconds of embedding.
-        clock: Tells seconds.
-        meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
-        candidates: Of a query that searches in two stages, see `limpet.galleries.two_stage`.
-        items: Plan for this number of items like those that are there; for these when left out.
-        machines: How many embed, each as fast as this one.
+        plan: The plan as far as it is known without the source.
+        source: Source of the vectors; without it, times are not estimated.
+        ids: Ids of the sample.
+        price_per_thousand: Price of embedding 1,000 items, in any currency.
+        batch: Number of items per request to the source, as in the backfill.
+        budget_cost: Maximum cost, in the same currency.
+        budget_seconds: Maximum seconds of embedding.
+        clock: Returns the time in seconds.
+        meter: Meter of a source that calls a model behind an API; its price of tokens is used if it has one.
+        candidates: Number of candidates per query of two-stage search, see `limpet.galleries.two_stage`.
+        items: Plan for this number of items like the present ones; for the present ones when left out.
+        machines: Number of machines that embed, each as fast as this one.
 
     Raises:
         ConfigError: A budget needs a price or a source, or no item lacks a vector and ``items`` is given.
@@ -250,7 +250,7 @@ def measured_plan(
 
 
 class _Measured(NamedTuple):
-    """Of a sample: how many items it has, which of them the source lacks, and how fast the source is."""
+    """Measurements of a sample: its size, the ids that the source lacks, and the speed of the source."""
 
     sampled: int = 0
     missing: Sequence[str] = ()

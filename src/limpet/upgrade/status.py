@@ -29,8 +29,8 @@ class NextStep:
     """A command that the user can run next.
 
     Args:
-        purpose: What it is for, in words that follow "to".
-        words: The command: what follows `limpet GROUP`, without the URL that comes after the first of them.
+        purpose: Purpose of the command, in words that follow "to".
+        words: The command: the words after `limpet GROUP`, without the URL that follows the first of them.
     """
 
     purpose: str
@@ -38,7 +38,7 @@ class NextStep:
     group: Literal["upgrade", "gallery"] = "upgrade"
 
     def command(self, url: str) -> str:
-        """Return what to paste, without a password.
+        """Return the command to paste, without a password.
 
         >>> NextStep("activate the new model", ("swap", "--writes", "new")).command("my gallery")
         "limpet upgrade swap 'my gallery' --writes new"
@@ -49,7 +49,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class GalleryFacts:
-    """What only a gallery knows: it answers the queries itself.
+    """The part of the status that only a gallery has, since it answers the queries itself.
 
     Args:
         generations: Names of the generations that hold the vectors of each model.
@@ -64,15 +64,15 @@ class GalleryFacts:
 
 @dataclass(frozen=True)
 class ApplicationFacts:
-    """What is known only of an index whose rows an application owns.
+    """The part of the status that only an index has whose rows an application owns.
 
     Args:
-        empty: Items for which the application itself keeps no vector; they get none.
-        holding: Where vectors of both models share a column: how many items hold there one of each, those of earlier
-            texts not counted; empty elsewhere.
-        without_text: How many of the items that lack a vector have no text to make one of; of a collection, as the
-            last backfill found.
-        texts: Whether it is known what vectors are made of.
+        empty: Number of items for which the application itself keeps no vector; they get none.
+        holding: Number of items with a vector of each model in a column that both share, without vectors of earlier
+            texts; empty if each model has a column.
+        without_text: Number of items that lack a vector and have no text to embed; for a collection, as the last
+            backfill found.
+        texts: Whether the source of the embedded text is known.
         unknown: Number of items with vectors of an unknown model or text, since they were written
             without our triggers. They count as lacking.
         queries: Queries that the application can use, by purpose.
@@ -88,18 +88,18 @@ class ApplicationFacts:
 
 @dataclass(frozen=True, repr=False)
 class UpgradeStatus(Reported):
-    """The status of an upgrade, read in one moment.
+    """The status of an upgrade, read at one point in time.
 
     Args:
-        place: What is upgraded, in words, without secrets.
+        place: The upgraded index, in words, without secrets.
         serving: The model whose vectors queries search; in a shared column, the model to embed queries with.
         writes: The model that new vectors are written with.
-        items: Items that have, or are to have, a vector.
+        items: Number of items that have or should have a vector.
         lacking: Number of items without an up-to-date vector of each model.
-        gallery: What only a gallery knows; None of an index that an application owns.
-        application: What is known only of an index that an application owns; None of a gallery.
+        gallery: The part that only a gallery has; None for an index that an application owns.
+        application: The part that only an index of an application has; None for a gallery.
         notes: Notes of opening the upgrade and of its last step, in words.
-        next: The next commands, the most sensible first.
+        next: The next commands, the most useful first.
     """
 
     place: str
@@ -121,10 +121,10 @@ class UpgradeStatus(Reported):
         return self.new if side == "new" else self.old
 
     def to_dict(self, url: str) -> dict[str, object]:
-        """Return plain values, with the next commands as they are to be typed.
+        """Return plain values, with the next commands as you type them.
 
         Args:
-            url: Of the index, as a person gave it.
+            url: URL of the index, as the user gave it.
         """
         steps = [{"purpose": step.purpose, "command": step.command(url)} for step in self.next]
         return {"url": without_secrets(url), **asdict(self), "next": steps}
@@ -174,14 +174,14 @@ class UpgradeStatus(Reported):
 
 
 def next_lines(steps: Sequence[NextStep], url: str) -> list[str]:
-    """Return the next commands, and what their placeholders stand for."""
+    """Return the next commands, and what their placeholders mean."""
     said = [f"Next, to {step.purpose}: {step.command(url)}" for step in steps]
     open_ = [word for word in _PLACEHOLDERS if any(word in step.words for step in steps)]
     return said + ["; ".join(f"{word}: {_PLACEHOLDERS[word]}" for word in open_) + "."] * bool(open_)
 
 
 def bar(part: int, whole: int, width: int = 24) -> str:
-    """Draw a part of a whole, never rounded to all or nothing.
+    """Draw a bar for a share, never rounded to all or nothing.
 
     >>> bar(1, 2, 8), bar(1, 1000, 8), bar(999, 1000, 8), bar(5, 5, 8), bar(0, 0, 2)
     ('████····', '█·······', '███████·', '████████', '██')
@@ -191,7 +191,7 @@ def bar(part: int, whole: int, width: int = 24) -> str:
 
 
 def share_of(part: int, whole: int) -> str:
-    """Write a part of a whole in per cent, never rounded to all or nothing.
+    """Write a share in per cent, never rounded to all or nothing.
 
     >>> share_of(1, 3), share_of(99_999, 100_000), share_of(1, 100_000), share_of(5, 5), share_of(0, 0)
     ('33 %', 'over 99 %', 'under 1 %', '100 %', '100 %')

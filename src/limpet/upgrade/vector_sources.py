@@ -1,4 +1,4 @@
-"""Where the new vectors of a backfill come from: files, a Python function, or models that embed the items anew."""
+"""Sources of the new vectors of a backfill: files, a Python function, or models that re-embed the items."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 _Read = TypeVar("_Read", covariant=True)
 
-ROLE: Role = "document"  # what the items of a gallery are to a model
+ROLE: Role = "document"  # role of gallery items in a model
 
 
 class VectorSource(Protocol):
-    """What gives items vectors of one model; several threads may ask at once."""
+    """Source of vectors of one model; several threads may call it at once."""
 
     @property
     def fingerprint(self) -> str:
-        """Of the model."""
+        """Fingerprint of the model."""
         ...
 
     @property
     def space(self) -> Space:
-        """What the vectors are points of."""
+        """Space of the vectors."""
         ...
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return points of those of the ids that the source has, in the order given; the others are missing."""
+        """Return the vectors of the ids that the source has, in the order given; other ids are missing."""
         ...
 
 
@@ -88,7 +88,7 @@ class FileVectors:
         return len(self._index)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return the vectors of those of the ids that the files have."""
+        """Return the vectors of the ids that the files have."""
         known, rows = _known(self._index, ids)
         vectors = np.empty((len(rows), self.space.dim), np.float32)
         marked = all(one.trained_on is not None for one in self._sets)
@@ -130,7 +130,7 @@ class ItemSource(Protocol[_Read]):
     """Items by id; several threads may read at once."""
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], _Read]:
-        """Return those of the ids that are there, in the order given, and their items: one each, in that order."""
+        """Return the known ids, in the order given, and their items: one each, in that order."""
         ...
 
 
@@ -138,10 +138,10 @@ class ImageItems:
     """Images by id.
 
     Args:
-        *sets: Sets of images of one shape; of an id in several of them the image of the first is read.
+        *sets: Sets of images of one shape; if several have an id, the image of the first is read.
 
     Raises:
-        ConfigError: There is no set, or they have different shapes.
+        ConfigError: No set was given, or the sets have different shapes.
     """
 
     def __init__(self, *sets: ImageSet) -> None:
@@ -169,7 +169,7 @@ class TextItems:
     """Texts by id.
 
     Args:
-        *sets: Sets of texts; of an id in several of them the text of the first is read.
+        *sets: Sets of texts; if several have an id, the text of the first is read.
         without_text: Ids of items whose text is blank, which are not read.
     """
 
@@ -195,18 +195,18 @@ class TextItems:
 
 
 class WithText:
-    """Those of the texts of other items that are not blank.
+    """The texts of other items that are not blank.
 
     Args:
-        items: Reads texts; of an item without one an empty one.
-        without_text: Ids of items whose text was blank when it was read last.
+        items: Reads texts; an empty one for an item without a text.
+        without_text: Ids of items whose text was blank at the last read.
     """
 
     def __init__(self, items: ItemSource[list[str]]) -> None:
         self.items, self.without_text = items, set[str]()
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of the ids that are there and have a text, in the order given, and their texts."""
+        """Return the known ids that have a text, in the order given, and their texts."""
         from limpet.data.text_set import blank
 
         known, texts = self.items.read(ids)
@@ -218,7 +218,7 @@ class WithText:
 
 
 def without_text(source: object, ids: Iterable[str]) -> set[str]:
-    """Return those of the ids that a source was asked for and made no vectors of because they have no text."""
+    """Return the ids for which a source made no vectors because they have no text."""
     left, found = set(ids), set[str]()
     while source is not None and left:
         found |= left & getattr(source, "without_text", frozenset())
@@ -227,10 +227,10 @@ def without_text(source: object, ids: Iterable[str]) -> set[str]:
 
 
 class CallableItems:
-    """Items that a Python function fetches, from wherever they are.
+    """Items that a Python function fetches.
 
     Args:
-        function: Takes ids, and returns one item for each in that order; None for one that is not there.
+        function: Takes ids, and returns one item for each in that order; None for a missing item.
     """
 
     def __init__(self, function: Callable[[list[str]], Sequence[Any]]) -> None:
@@ -259,10 +259,10 @@ class CallableVectors:
     """Vectors that a Python function makes.
 
     Args:
-        function: Takes a list of items, or of ids where no items are given, and returns float32 (n, D).
-        fingerprint: Of the model that it asks: ``declared:<name>``.
-        space: What the vectors are points of.
-        items: Reads what the function takes; without it, the function has to know every id.
+        function: Takes a list of items, or of ids if no items are given, and returns float32 (n, D).
+        fingerprint: Fingerprint of the function's model: ``declared:<name>``.
+        space: Space of the vectors.
+        items: Reads the items that the function takes; without it, the function must know every id.
     """
 
     def __init__(
@@ -275,11 +275,11 @@ class CallableVectors:
         self._function, self.fingerprint, self.space, self.items = function, fingerprint, space, items
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what the function makes of those of the items that are there.
+        """Return the vectors that the function makes of the known items.
 
         Raises:
-            DataError: It did not return one finite float32 vector per item.
-            SpaceMismatchError: Its vectors are of another dimension.
+            DataError: The function did not return one finite float32 vector per item.
+            SpaceMismatchError: The vectors have another dimension.
         """
         known, items = (list(ids), list(ids)) if self.items is None else self.items.read(ids)
         return points_of(self, known, self._function(items)) if known else nothing_of(self)
@@ -292,10 +292,10 @@ class ReleaseVectors:
     Args:
         items: Reads pixels as the release takes them: uint8 (n, channels, height, width), or a list of such images.
         batch_size: Images read and encoded at a time.
-        device: Where to compute; the CPU when left out.
+        device: Device to compute on; the CPU when left out.
 
     Raises:
-        ReleaseError: The release takes no images.
+        ReleaseError: The release does not embed images.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class ReleaseVectors:
         self.shape = spec.input_shape
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what the release makes of those of the images that are there."""
+        """Return the vectors that the release makes of the known images."""
         parts = [self._embed(ids[start : start + self.batch_size]) for start in range(0, len(ids), self.batch_size)]
         return joined_points(self, parts)
 
@@ -351,11 +351,11 @@ class ReleaseVectors:
 
 @checked
 class TextVectors:
-    """Vectors that a frozen model makes of texts; of a text that is blank, or of which it knows nothing, it makes none.
+    """Vectors that a frozen model makes of texts; none for a text that is blank or has no token known to the model.
 
     Args:
-        role: What the items are to the model, which decides the text it puts before each.
-        without_text: Ids of items of whose text the model knew nothing when it was embedded last.
+        role: Role of the items in the model, which selects the prefix of each text.
+        without_text: Ids of items whose text had no known token when it was last embedded.
 
     Raises:
         ConfigError: The model has different prefixes for queries and documents, and the role is "both".
@@ -372,7 +372,7 @@ class TextVectors:
         self.fingerprint, self.space = encoder.fingerprint, Hypersphere(encoder.dim)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what the model makes of those of the texts that are there."""
+        """Return the vectors that the model makes of the known texts."""
         from limpet.data import TextSet
         from limpet.models.text_encoders import embed_texts
 
@@ -387,10 +387,10 @@ class TextVectors:
 
 
 class Carried:
-    """Vectors of one source, carried over to the space of another model; no item is embedded again.
+    """Vectors of one source, mapped to the space of another model; no item is embedded again.
 
     Args:
-        carry: Turns its points into those of the other model.
+        carry: Maps vectors of the source to those of the other model.
     """
 
     def __init__(
@@ -399,16 +399,16 @@ class Carried:
         self.source, self._carry, self.fingerprint, self.space = source, carry, fingerprint, space
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what becomes of those of the ids that the source has."""
+        """Return the mapped vectors of the ids that the source has."""
         embeddings = self.source.embed(ids)
         return self._carry(embeddings) if len(embeddings) else nothing_of(self)
 
 
 def through(source: VectorSource, link: VectorMap) -> Carried:
-    """Carry vectors of a model over with a head or an adapter, which reads them.
+    """Map vectors of a model with a head or an adapter.
 
     Raises:
-        ConfigError: It reads the vectors of another model.
+        ConfigError: The head or adapter maps vectors of another model.
     """
     refuse(
         link.source != source.fingerprint,
@@ -419,7 +419,7 @@ def through(source: VectorSource, link: VectorMap) -> Carried:
 
 
 def vectors_of_texts(model: TextModel, items: ItemSource[list[str]], *, batch_size: int = 64) -> VectorSource:
-    """Return the vectors that a model of texts, whatever it is made of, gives the texts of items."""
+    """Return a source that embeds the texts of items with any text model."""
     source = TextVectors(model.encoder, items, batch_size=batch_size)
     return source if model.through is None else through(source, model.through)
 
@@ -428,9 +428,9 @@ class EmbeddedItems:
     """Items that a source embeds when they are selected; otherwise like the `EmbeddingSet` that they become.
 
     Args:
-        source: Of their vectors; it has all of them.
-        items: With their ids, labels and class names.
-        labelled: Whether their labels mean something.
+        source: Source of their vectors; it has all of them.
+        items: The items with their ids, labels and class names.
+        labelled: Whether the labels are meaningful.
     """
 
     def __init__(self, source: VectorSource, items: ImageSet | TextSet, *, labelled: bool) -> None:
@@ -444,7 +444,7 @@ class EmbeddedItems:
         return len(self.ids)
 
     def __getitem__(self, rows: NDArray[np.int64]) -> EmbeddingSet:
-        """Embed the chosen rows, and return them in the order given."""
+        """Embed the selected rows, and return them in the order given."""
         return self._source.embed(list(self.ids[rows])).replace(
             labels=None if self.labels is None else self.labels[rows],
             class_names=self._class_names,
@@ -453,27 +453,27 @@ class EmbeddedItems:
 
 
 class Parallel:
-    """A source that workers ask for parts of every batch; one that dies is started anew, and its part asked for again.
+    """A source that distributes every batch over workers; a worker that dies is restarted, and its part repeated.
 
-    Threads help where embedding waits for files, a network or a device, or leaves the interpreter: decoding images and
-    the arithmetic of networks do. Processes, and the machines of a cluster, have a model each.
+    Threads help if embedding waits for files, a network or a device, or releases the interpreter lock, as image
+    decoding and network arithmetic do. Processes, and the machines of a cluster, have a model each.
 
     Args:
         opener: Returns a source; see `limpet.support.workers.Opened`.
-        workers: Such as `limpet.support.workers.Processes`.
+        workers: Pool of workers, such as `limpet.support.workers.Processes`.
     """
 
     def __init__(self, opener: Callable[[], VectorSource], workers: Workers) -> None:
         self._workers, self._opened = workers, Opened(opener, workers)
         self.without_text = set[str]()
-        """Ids of items that were asked for and have no text."""
+        """Ids of requested items that have no text."""
         ((self.fingerprint, self.space),) = self._opened.each(_identity, [()])
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return what the source makes of the ids, in the order given.
+        """Return the vectors of the ids that the source has, in the order given.
 
         Raises:
-            StoreError: Workers died again and again.
+            StoreError: Workers died repeatedly.
         """
         size = max(1, -(-len(ids) // len(self._workers)))
         parts = [list(ids[start : start + size]) for start in range(0, len(ids), size)]
@@ -492,17 +492,17 @@ def _embed(source: VectorSource, ids: Sequence[str]) -> tuple[EmbeddingSet, set[
 
 
 def points_of(source: VectorSource, ids: Sequence[str], vectors: NDArray[np.float32]) -> EmbeddingSet:
-    """Return checked points of a source's model."""
+    """Return checked vectors as an embedding set of the source's model."""
     return EmbeddingSet(vectors, StringArray.of(ids), source.fingerprint, source.space, ROLE)
 
 
 def nothing_of(source: VectorSource) -> EmbeddingSet:
-    """Return no points of a source's model."""
+    """Return an empty embedding set of the source's model."""
     return points_of(source, [], np.empty((0, source.space.dim), np.float32))
 
 
 def joined_points(source: VectorSource, parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
-    """Return the points of several sets, one after another."""
+    """Return several embedding sets as one, in order."""
     ids = [identifier for part in parts for identifier in part.ids]
     vectors = [np.empty((0, source.space.dim), np.float32), *(part.vectors for part in parts)]
     marks = [part.trained_on for part in parts if part.trained_on is not None]

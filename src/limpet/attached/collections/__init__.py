@@ -1,1 +1,1 @@
-"""Upgrades of collections of vector databases, which have no triggers: by comparing, pass by pass."""
+"""Upgrades of collections of vector databases, which have no triggers: repeated passes compare both sides."""

@@ -1,13 +1,13 @@
-"""Upgrades of collections that an application goes on writing: by comparing both sides, pass by pass.
+"""Upgrades of collections that an application continues to write: repeated passes compare both sides.
 
-Engines of collections have no triggers. What changed is found by reading both sides and comparing digests with those of
-the moment when they last agreed; an edit or a deletion between two passes is found by the next one. A swap is refused
-until a comparison finds nothing, so that what was acknowledged before that comparison began is in the new side; what is
-written later comes with the next pass, before and after the swap alike.
+Engines of collections have no triggers. Changes are found by reading both sides and comparing digests with those of
+the time when they last agreed; the next pass finds an edit or a deletion between two passes. A swap is refused until a
+comparison finds nothing, so that everything acknowledged before that comparison began is on the new side; the next pass
+copies later writes, before and after the swap alike.
 
 The application writes one side, the one that `AttachmentState.writes` names. Before another one is declared, a pass
 brings that side up to date, or the declaration is refused. Processes of the application may write the former side for a
-moment longer: what they write there still travels, unless the same item was written on the declared side as well
+short time longer: these writes are still copied, unless the same item was written on the declared side as well
 (`due`). Rows are compared and written one by one: no step changes many at once.
 """
 
@@ -51,22 +51,22 @@ from limpet.upgrade.status import ApplicationFacts, UpgradeStatus
 from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
 _SAME = 1e-3
-"""By how much the cosine of a vector that was written and read again is less than 1, at most."""
+"""Maximum amount by which the cosine of a written vector and its read-back value is less than 1."""
 _log = logging.getLogger("limpet")
 
 
 @dataclass
 class SideComparison:
-    """What a comparison of both sides found.
+    """Result of a comparison of both sides.
 
     Args:
-        writes: The side that the application wrote when it began.
+        writes: The side that the application wrote when the comparison began.
         late: The side whose deletions counted as well, see `AttachmentState.late`.
-        items: Items that have a vector on the side that is written, or were never on both.
-        empty: Items without a vector on the side that is written.
-        due: Ids by what is to be done about them.
-        changed: Those that were on both sides before, and had another state.
-        before: Digests of what there is already on the side where something is to be done, by id.
+        items: Number of items that have a vector on the written side, or were never on both.
+        empty: Number of items without a vector on the written side.
+        due: Ids by the action that they need.
+        changed: Ids that were on both sides before, in another state.
+        before: Digests of the present items on the side that needs an action, by id.
     """
 
     writes: ModelSide
@@ -82,16 +82,16 @@ class SideComparison:
         return self.due.get("fill old" if side == "old" else "fill new", [])
 
     def leftover(self, side: ModelSide) -> list[str]:
-        """Return the items that a side still has, and the application has deleted."""
+        """Return the items that a side still has, but the application has deleted."""
         return self.due.get("drop old" if side == "old" else "drop new", [])
 
     @property
     def leftovers(self) -> bool:
-        """Whether there are any on either side."""
+        """Whether either side has such items."""
         return bool(self.leftover("old") or self.leftover("new"))
 
     def behind(self, side: ModelSide) -> int:
-        """Return by how many items a side is behind the other one."""
+        """Return the number of items by which a side is behind the other one."""
         return max(len(self.lacking(side)), len(self.leftover(side)))
 
 
@@ -99,8 +99,8 @@ class CollectionAttachment(Attachment):
     """An upgrade of a collection; use `start` or `open_attachment` of its engine's URL.
 
     Args:
-        ledger: Where the upgrade is written down.
-        url: What it is opened by, without secrets.
+        ledger: Ledger of the upgrade.
+        url: URL that opens it, without secrets.
         rows: The collection as a source.
     """
 
@@ -118,7 +118,7 @@ class CollectionAttachment(Attachment):
 
     @property
     def place(self) -> str:
-        """What is attached to, in words."""
+        """Description of the attached collection."""
         return self.engine.place
 
     @property
@@ -128,17 +128,17 @@ class CollectionAttachment(Attachment):
 
     @property
     def texts(self) -> WithText:
-        """Texts of the items as the application keeps them at the moment, for models that embed them anew."""
+        """Current texts of the items as the application keeps them, for models that re-embed them."""
         return WithText(StoredTexts(self))
 
     @property
     def stored(self) -> StoredVectors:
-        """The old vectors as they are at the moment, for adapters and heads."""
+        """The current old vectors, for adapters and heads."""
         return StoredVectors(self, self.entry.record.old)
 
     @contextmanager
     def holding(self, side: ModelSide, rows: Mapping[str, CollectionRow]) -> Iterator[None]:
-        """Let sources of texts and of stored vectors take rows that were just read, instead of reading them again."""
+        """Let sources of texts and of stored vectors use rows that were just read, instead of reading them again."""
         self._held = side, rows
         try:
             yield
@@ -146,7 +146,7 @@ class CollectionAttachment(Attachment):
             self._held = side, {}
 
     def rows_of(self, ids: Sequence[str], side: ModelSide | None = None) -> dict[str, CollectionRow]:
-        """Return those of the rows that are there, of one side, or of the one that is filled from or written."""
+        """Return the existing rows of one side, or of the side that is filled from or written."""
         held, rows = self._held
         if side not in (None, held):
             rows = {}
@@ -154,19 +154,19 @@ class CollectionAttachment(Attachment):
         found = self.engine.fetch(side or self.state.writes, read) if read else []
         return {one: rows[one] for one in ids if one in rows} | {row.id: row for row in found}
 
-    # What is to be done
+    # Comparison
 
     def _compare(self) -> SideComparison:
         state = self.state
         writes, found = state.writes, SideComparison(state.writes, state.late)
-        with closing(sqlite3.connect("")) as scratch:  # a file without a name
+        with closing(sqlite3.connect("")) as scratch:  # a temporary database
             scratch.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, old BLOB, new BLOB, was_old BLOB, was_new BLOB, "
                             "paired INTEGER) WITHOUT ROWID")  # fmt: skip
             scratch.executemany(
                 "INSERT INTO seen VALUES (?, NULL, NULL, ?, ?, 1)",
                 ((identifier, *pair) for identifier, pair in self.ledger.pairs(self.number)),
             )
-            again = scratch.execute("SELECT 1 FROM seen").fetchone() is not None  # without pairs, ids tell everything
+            again = scratch.execute("SELECT 1 FROM seen").fetchone() is not None  # without pairs, ids decide everything
             for side in (OTHER[writes], writes):
                 for rows in self.engine.scan(side, self.pace, digests=again):
                     found.empty += sum(digest is None for _, digest in rows) if side == writes else 0
@@ -189,13 +189,13 @@ class CollectionAttachment(Attachment):
         return found
 
     def _tidy(self, found: SideComparison) -> None:
-        """Remove what the application deleted, after another look for it."""
+        """Remove what the application deleted, after checking again."""
         for side in SIDES:
             for ids in _parts(found.leftover(side), AT_ONCE):
                 with self.ledger.alone(self.number):
                     state = self.state
                     if state.phase == "steady" or state.writes != found.writes:
-                        return  # another process ended it, or declared it: the next comparison knows better
+                        return  # another process ended or declared it: the next comparison decides
                     back = {row.id for row in self.engine.fetch(OTHER[side], ids) if row.digest is not None}
                     left = {row.id for row in self.engine.fetch(side, ids) if row.digest == found.before[row.id]}
                     gone = [one for one in ids if one in left and one not in back]
@@ -208,7 +208,7 @@ class CollectionAttachment(Attachment):
     # Steps
 
     def status(self) -> UpgradeStatus:
-        """Compare both sides, and return where it stands."""
+        """Compare both sides, and return the status."""
         entry, found = self.entry, self._compare()
         state, lacking = entry.state, {side: len(found.lacking(side)) for side in SIDES}
         facts = ApplicationFacts(
@@ -244,16 +244,16 @@ class CollectionAttachment(Attachment):
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
-        """Give items that lack one a vector of one of the models, and remove what the application deleted.
+        """Write a vector of one of the models for items that lack one, and remove what the application deleted.
 
-        What lacks one is what the other side has and this one has not, or has of an earlier state of the item. Engines
-        of collections do not say when an item changed: where vectors were ``made`` before the start, or at the start,
-        items that were filled once and changed since are left; with a later moment the source is believed to know them.
+        An item lacks a vector if only the other side has it, or if this side has it from an earlier state of the item.
+        Engines of collections do not store when an item changed. If vectors were ``made`` before or at the start, items
+        that were filled once and changed since are skipped; with a later time, the source is assumed to know them.
 
         Raises:
-            DataError: The source is of another model, or makes what it was not asked for.
-            UpgradeStateError: There is nothing to fill from where the attachment stands.
-            StoreError: The service stayed out of reach; another run goes on where this one stopped.
+            DataError: The source is of another model, or returns vectors that were not requested.
+            UpgradeStateError: The phase of the attachment permits no backfill.
+            StoreError: The service stayed unreachable; another run continues where this one stopped.
         """
         changed = made is None or made > self.started
         return Filling(_CollectionFill(self, of, changed=changed, noted=True), source, **options).run()
@@ -264,7 +264,7 @@ class CollectionAttachment(Attachment):
         check_source(source, model.fingerprint, model.dim, of=f"the {side} model")
 
     def index(self) -> None:
-        """Build the index over the new vectors as the one over the old ones is, beside reads and writes."""
+        """Build the index over the new vectors like that over the old ones, without blocking reads and writes."""
         advance(self.state, {"kind": "index"})
         self.engine.build()
         self.ledger.step(self.number, {"kind": "index"})
@@ -272,18 +272,18 @@ class CollectionAttachment(Attachment):
     def swap(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let `current` lead to the new vectors, and then the alias, if there is one; see `Attachment.swap`.
+        """Make `current` return the new vectors, and then set the alias, if there is one; see `Attachment.swap`.
 
         Raises:
-            UpgradeStateError: It is not indexed yet, or items lack a new vector: also where the application changes
-                them faster than passes find them.
+            UpgradeStateError: An index is missing, or items lack a new vector; also if the application changes items
+                faster than passes find them.
         """
         self._turn("swap", "new", source, writes, allow_missing)
 
     def rollback(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Let it lead to the old vectors again."""
+        """Make both lead to the old vectors again."""
         self._turn("rollback", "old", source, writes, allow_missing)
 
     def _turn(
@@ -294,7 +294,7 @@ class CollectionAttachment(Attachment):
         written = state.side_of(writes) if writes else state.writes
         turned = state.serving == side and written == state.writes
         if turned and self._point_alias():
-            return  # what an interruption left to be done
+            return  # resumes what an interruption left
         advance(state, {**event, "behind": 0})
         found = self._pass(side, source)
         self._refuse_lacking(kind, side, found, allow)
@@ -311,7 +311,7 @@ class CollectionAttachment(Attachment):
         self._settle(side, source)
 
     def _pass(self, side: ModelSide, source: VectorSource | None) -> SideComparison:
-        """Bring a side up to date as far as that is possible, and return what is left to do; embed only by a source."""
+        """Bring a side up to date as far as possible, and return what is left to do; embed only with a source."""
         if source is not None:
             fill = _CollectionFill(self, side)
             Filling(fill, source).run()
@@ -321,11 +321,11 @@ class CollectionAttachment(Attachment):
         return self._compare() if found.leftovers else found
 
     def _turned(self, event: AttachmentEvent) -> None:
-        with self.ledger.alone(self.number):  # not between a reading and a writing of another pass
+        with self.ledger.alone(self.number):  # not between a read and a write of another pass
             self.ledger.step(self.number, event)
 
     def _settle(self, side: ModelSide, source: VectorSource | None) -> None:
-        """Bring over what the application wrote between the last comparison and a declaration."""
+        """Copy what the application wrote between the last comparison and a declaration."""
         state = self.state
         if state.late is not None:
             self._pass(side, source if side == state.writes else None)
@@ -352,11 +352,11 @@ class CollectionAttachment(Attachment):
             )
 
     def _point_alias(self) -> bool:
-        """Let the alias lead to what serves; return whether there was something to do, and it was done."""
+        """Point the alias to the serving side; return whether it had to change and was changed."""
         alias = self.entry.record.alias
         if alias is None:
             return False
-        with self.ledger.alone(self.number):  # another process may turn it meanwhile
+        with self.ledger.alone(self.number):  # another process may swap meanwhile
             entry = self.entry
             if self.engine.aliased(alias) == entry.serving.collection:
                 return False
@@ -368,10 +368,10 @@ class CollectionAttachment(Attachment):
             return True
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
-        """Declare which side the application writes, after a pass that brings over what it wrote until now.
+        """Declare which side the application writes, after a pass that copies what it wrote until now.
 
         Raises:
-            UpgradeStateError: Items lack one.
+            UpgradeStateError: Items lack a vector.
         """
         state = self.state
         side = state.side_of(model)
@@ -385,7 +385,7 @@ class CollectionAttachment(Attachment):
         return side
 
     def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
-        """Compare both sides, and look where the alias leads; these engines do not tell their queries."""
+        """Compare both sides, and check the alias; these engines do not report their queries."""
         refuse(
             source is not None, "A model for `verify` of a collection.", "none: rows of tables alone are embedded again"
         )
@@ -404,9 +404,9 @@ class CollectionAttachment(Attachment):
         return UpgradeVerification(tuple(problems), (), "Collections do not tell which queries they are asked.")
 
     def finish(self, *, allow_missing: int = 0) -> None:
-        """Compare both sides, and end the upgrade with the new vectors; there is no way back.
+        """Compare both sides, and end the upgrade with the new vectors; this cannot be undone.
 
-        The old side stays as it is: it was there before, and is its owner's to remove. `current` goes on to answer.
+        The old side stays as it is: it existed before, and its owner may remove it. `current` continues to work.
 
         Raises:
             UpgradeStateError: The new vectors do not serve, items lack one, or the application writes the old side.
@@ -416,9 +416,9 @@ class CollectionAttachment(Attachment):
         self._turned(event)
 
     def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
-        """End the upgrade with the old vectors, and remove everything that was added. `current` goes on to answer.
+        """End the upgrade with the old vectors, and remove everything that was added. `current` continues to work.
 
-        With ``force`` nothing is compared before.
+        With ``force``, nothing is compared first.
 
         Raises:
             UpgradeStateError: The new vectors serve, items lack an old one, or the application writes the new side.
@@ -426,7 +426,7 @@ class CollectionAttachment(Attachment):
         event = {"kind": "cancel", "allow_missing": allow_missing}
         if not self._cancelled():
             self._check_end(event, "old", allow_missing, compare=not force)
-        with self.ledger.alone(self.number):  # a new side of the same name is made only after this one is gone
+        with self.ledger.alone(self.number):  # a new side of the same name is created only after this one is removed
             if not self._cancelled():
                 self.ledger.step(self.number, event)
             if not any(one["kind"] == "removed" for one in self.journal()):
@@ -449,26 +449,26 @@ class CollectionAttachment(Attachment):
                 "to know which one to write": f"{called}, for_='writes')"}  # fmt: skip
 
     def journal(self, last: int | None = None) -> Sequence[AttachmentEvent]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        """Return the events of the journal in order, each with "at", a time, and "kind"."""
         return self.ledger.journal(self.number)[-(last or 0) :]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self.engine.close()
         self.ledger.close()
 
 
 class StoredTexts:
-    """Texts of items as the application keeps them at the moment: an `ItemSource`."""
+    """Current texts of items as the application keeps them: an `ItemSource`."""
 
     def __init__(self, attachment: CollectionAttachment) -> None:
         self._attachment, self._name = attachment, attachment.entry.record.text
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of the ids that are there, in the order given, and their texts; an empty one where none is.
+        """Return the existing ids, in the order given, and their texts; an empty text for an item without one.
 
         Raises:
-            ConfigError: No text was named.
+            ConfigError: No text field was named.
         """
         if self._name is None:
             raise ConfigError(
@@ -481,14 +481,14 @@ class StoredTexts:
 
 
 class StoredVectors:
-    """The old vectors of items as they are at the moment, as directions: a `VectorSource`."""
+    """The current old vectors of items, normalized: a `VectorSource`."""
 
     def __init__(self, attachment: CollectionAttachment, model: UpgradeModel) -> None:
         self._attachment, self.fingerprint = attachment, model.fingerprint
         self.space: Space = Hypersphere(model.dim)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return the directions of those of the items that have a vector other than zero, in the order given."""
+        """Return the normalized vectors of the items with a nonzero vector, in the order given."""
         found = {one: row.vector for one, row in self._attachment.rows_of(ids, "old").items() if row.vector is not None}
         there = [one for one, vector in found.items() if np.linalg.norm(vector) > 0]
         vectors = np.array([found[one] for one in there], np.float32).reshape(-1, self.space.dim)
@@ -512,8 +512,8 @@ class _CollectionFill(Fillable[_Rows]):
     """One side of a collection; every pass compares both sides and removes what the application deleted.
 
     Args:
-        changed: Whether items count that were filled before and have changed since.
-        noted: Whether beginning and end are noted in the ledger.
+        changed: Whether to include items that were filled before and have changed since.
+        noted: Whether start and end are recorded in the ledger.
     """
 
     batch = AT_ONCE
@@ -523,7 +523,7 @@ class _CollectionFill(Fillable[_Rows]):
     ) -> None:
         self.at, self.side, self.changed, self.noted = attachment, of, changed, noted
         self.found = SideComparison(of)
-        self.stale = True  # whether the comparison no longer tells what is there
+        self.stale = True  # whether the comparison is outdated
         self.wanted: list[str] = []
         self.pace, self.taken, self.since = Pace(attachment.dim), 0, 0.0
 
@@ -549,7 +549,7 @@ class _CollectionFill(Fillable[_Rows]):
             self.wanted, self.taken = self.wanted[limit:], len(ids)
             if found:
                 return _Rows([found[one] for one in ids if one in found])
-        if self.wanted:  # another process declared the other side: the next comparison knows better
+        if self.wanted:  # another process declared the other side: the next comparison decides
             self.again = self.stale = True
         return None
 
@@ -573,11 +573,11 @@ class _CollectionFill(Fillable[_Rows]):
         return len(made)
 
     def _write(self, rows: Sequence[CollectionRow], made: EmbeddingSet) -> int:
-        """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
+        """Write vectors with the rows they were made from, and return their number; items changed meanwhile wait."""
         engine, ledger, number, found = self.at.engine, self.at.ledger, self.at.number, self.found
         other = OTHER[self.side]
-        truth = self.side == found.writes  # what the application writes is overwritten by nothing else
-        # Before the last look at the items: between that look and the writing the application may write them, too.
+        truth = self.side == found.writes  # nothing else overwrites what the application writes
+        # Before the last check of the items: between that check and the write the application may write them, too.
         intended = [row for row in rows if row.id not in found.changed or (truth and engine.shared)]
         ledger.keep(number, {row.id: self._pair(row.digest, None) for row in intended})
         now = {row.id: row.values for row in engine.fetch(other, list(made.ids), vectors=False)}
@@ -601,10 +601,10 @@ class _CollectionFill(Fillable[_Rows]):
         return len(agreed)
 
     def _overwrite(self, rows: Sequence[CollectionRow]) -> list[CollectionRow]:
-        """Write over what the application has not written since the comparison, and return what was written.
+        """Overwrite items that the application has not written since the comparison, and return what was written.
 
-        No engine writes on a condition: what the application writes to an item between the look and the end of the
-        writing is lost, so nothing else is done in between.
+        No engine has conditional writes: a write of the application to an item between the check and the end of this
+        write is lost, so nothing else is done in between.
         """
         engine, other = self.at.engine, OTHER[self.side]
         there = {row.id: row for row in engine.fetch(self.side, [row.id for row in rows])}
@@ -612,7 +612,7 @@ class _CollectionFill(Fillable[_Rows]):
         put = [row for row in rows if own.get(row.id) == self.found.before.get(row.id)]
         if put:
             engine.put(self.side, put, there)
-        if put and not engine.shared:  # an item that was deleted everywhere at this moment is not back
+        if put and not engine.shared:  # do not restore an item that was deleted everywhere meanwhile
             kept = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}
             engine.remove(self.side, [row.id for row in put if row.id not in kept])
         return put

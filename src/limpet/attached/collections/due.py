@@ -24,8 +24,8 @@ class DigestPair(NamedTuple):
     """Digests of an item when both sides last agreed.
 
     Args:
-        old: Of the old side; None while that side is filled for the first time, also where the process ended meanwhile.
-        new: Of the new side; the same.
+        old: Digest of the old side; None while that side is filled for the first time, even if the process ended.
+        new: Digest of the new side; None in the same cases.
     """
 
     old: bytes | None
@@ -41,17 +41,17 @@ def due(
     late: ModelSide | None = None,
     shared: bool = False,
 ) -> Due:
-    """Return what is to be done about an item.
+    """Return the action that an item needs.
 
     Args:
-        old: Digest of what the old side holds now; None where it has no such item, or one without a vector.
-        new: The same of the new side.
-        pair: When both last agreed; None where they never did, and nothing was ever begun.
+        old: Current digest of the item on the old side; None if it is missing there, or has no vector.
+        new: Current digest of the item on the new side; None in the same cases.
+        pair: Digests when both last agreed; None if they never did, and nothing was ever begun.
         writes: The side that the application writes.
-        late: The side that it wrote until a moment ago, whose deletions count as well; None where that is over.
-        shared: Whether both sides are vectors of the same items, which share their fields. A write of the one vector
-            may then remove the other one, so a missing vector is no deletion; a deleted item has neither. A vector that
-            a pass wrote for fields which changed in that moment is made again.
+        late: The side that it wrote until recently, whose deletions count as well; None afterwards.
+        shared: Whether both sides are vectors of the same items, which share their fields. A write of one vector may
+            then remove the other one, so a missing vector is no deletion; a deleted item has neither. A vector that a
+            pass wrote for fields that changed at the same time is made again.
 
     >>> agreed = DigestPair(b"1", b"a")
     >>> due(b"1", b"a", agreed, "old"), due(b"2", b"a", agreed, "old"), due(b"1", None, None, "old")
@@ -96,7 +96,7 @@ def same(one: bytes | None, other: bytes | None) -> bool:
 
 
 def same_fields(one: bytes | None, other: bytes | None) -> bool:
-    """Return whether two digests are of the same state of an item but for its vector."""
+    """Return whether two digests are of the same state of an item, except for its vector."""
     if one is None or other is None:
         return False
     return one[:PART] == other[:PART] and _close(one[2 * PART :], other[2 * PART :])

@@ -1,7 +1,7 @@
 """The ledger of attached collections: state, journal and pairs of digests, in an SQLite file or in PostgreSQL.
 
-The pointer of an upgrade is one row here, and moves in one transaction with the journal. Aliases of the engines are
-set after it, as a courtesy to programs that know nothing of it.
+The pointer of an upgrade is one row here, and changes in one transaction with the journal. Aliases of the engines are
+set afterwards, for programs that do not read the ledger.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from limpet.engines.postgres.database import PostgresDatabase
 
 NOTICE, LONGEST = 2.0, 120.0
-"""Seconds that an upgrade waits for another process before it says so, and before it gives up."""
+"""Seconds that an upgrade waits for another process before it reports that, and before it fails."""
 _SCHEMA = "limpet_collections"
 _PAIRS = (
     "(attachment bigint NOT NULL, id {0.text} NOT NULL, old {0.bytes}, new {0.bytes}, PRIMARY KEY (attachment, id))"
@@ -40,17 +40,17 @@ _log = logging.getLogger("limpet")
 
 @dataclass(frozen=True)
 class CollectionRecord:
-    """What an attachment is made of.
+    """Fixed properties of an attachment.
 
     Args:
         source: The folder, or the database of a service, without secrets.
-        old: The model whose vectors were there.
-        new: The model that takes over.
-        old_target: What holds the old vectors.
-        new_target: What holds the new ones.
-        alias: What is set after every swap; None for none.
-        version: What the application changes with every write; None where rows are compared as a whole.
-        text: What vectors are made of, by name; None where nothing was named.
+        old: The model of the existing vectors.
+        new: The new model.
+        old_target: Collection or vector name of the old vectors.
+        new_target: Collection or vector name of the new vectors.
+        alias: Alias that is set after every swap; None for none.
+        version: Field that the application changes with every write; None to compare whole rows.
+        text: Name of the field of the embedded text; None if none was named.
     """
 
     source: str
@@ -69,29 +69,29 @@ class CollectionEntry(AttachmentEntry[CollectionRecord]):
 
     @property
     def serving(self) -> Target:
-        """What queries are to name."""
+        """The target that queries must name."""
         return self.record.new_target if self.state.serving == "new" else self.record.old_target
 
     @property
     def writing(self) -> Target:
-        """What writes are to name."""
+        """The target that writes must name."""
         return self.record.new_target if self.state.writes == "new" else self.record.old_target
 
 
 class NoLedgerError(NotStartedError):
-    """There is no ledger at a place."""
+    """A place has no ledger."""
 
 
 class CollectionLedger(AttachmentLedger[CollectionRecord]):
-    """The ledger at a place, which is made where it is not there.
+    """The ledger at a place, which is created if it does not exist.
 
     Args:
         place: Path of an SQLite file, or the URL of a PostgreSQL database.
 
     Raises:
-        NoLedgerError: There is none.
-        GalleryError: It has another format.
-        StoreError: It is out of reach.
+        NoLedgerError: The ledger does not exist.
+        GalleryError: The ledger has another format.
+        StoreError: The ledger is unreachable.
     """
 
     records = TypeAdapter(CollectionRecord)
@@ -124,19 +124,19 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
         with self.database.transaction():
             for statement in dialect.schema:
                 self.database.execute(statement.format(_SCHEMA))
-            if not self._is_there():  # another process may have made it
+            if not self._is_there():  # another process may have created it
                 for statement in (*self.statements(dialect, self.prefix), pairs):
                     self.database.execute(statement)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, one after another."""
+        """Run a transaction; transactions are serialized."""
         with self.database.transaction():
             self.lock()
             yield
 
     def entries(self) -> list[CollectionEntry]:
-        """Return all attachments, those that ended too, in the order they began in."""
+        """Return all attachments, including ended ones, in the order in which they started."""
         rows = self.database.execute(f"SELECT id, record, state, started FROM {self.prefix}attachments ORDER BY id")
         return [CollectionEntry(**vars(self.read(row))) for row in rows]
 
@@ -166,7 +166,7 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
             after = rows[-1][0]
 
     def keep(self, number: int, pairs: Mapping[str, DigestPair]) -> None:
-        """Write down digests of items."""
+        """Store digests of items."""
         with self.transaction():
             self.database.execute_many(
                 f"INSERT INTO {self.prefix}pairs VALUES (?, ?, ?, ?) "
@@ -175,7 +175,7 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
             )
 
     def forget(self, number: int, ids: Sequence[str]) -> None:
-        """Forget items."""
+        """Delete the digests of items."""
         with self.transaction():
             self.database.execute_many(
                 f"DELETE FROM {self.prefix}pairs WHERE attachment = ? AND id = ?", [(number, one) for one in ids]
@@ -183,10 +183,10 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
 
     @contextmanager
     def alone(self, number: int) -> Iterator[None]:
-        """Let one process at a time write rows of an attachment, or declare who writes them; it ends with the process.
+        """Let one process at a time write rows of an attachment, or declare who writes them; the lock ends with it.
 
-        Between reading a row and writing its copy no other pass may write it, and no declaration may change whose copy
-        it is: the engines have no transaction that would say so.
+        Between reading a row and writing its copy, no other pass may write the row, and no declaration may change the
+        direction of the copy; the engines have no transactions for that.
 
         Raises:
             LockedError: Another process held the lock for `LONGEST` seconds.
@@ -204,7 +204,7 @@ class CollectionLedger(AttachmentLedger[CollectionRecord]):
             yield
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self.database.close()
 
 

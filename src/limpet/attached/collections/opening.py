@@ -1,4 +1,4 @@
-"""Attaching to collections by URL, and what an application asks: which collection to query, and which to write."""
+"""Attach to collections by URL, and resolve which collection an application must query, and which it must write."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, 
 from limpet.upgrade.model import UpgradeModel
 
 _OPTIONS = ("ledger", "alias", "new", "version", "beside")
-"""What the URL of an attached collection may say besides what that of a source may.
+"""Parameters in the URL of an attached collection in addition to those of a source.
 
 ``ledger`` is the SQLite file or the URL of the PostgreSQL database that keeps the pointer; ``alias`` is set after every
-swap; ``new`` names the collection or the vector that is made; ``version`` names what the application changes with every
+swap; ``new`` names the new collection or vector; ``version`` names the field that the application changes with every
 write; ``beside`` is "vector" or "collection", in Qdrant.
 """
 
 
 @dataclass(frozen=True)
 class CollectionPlace:
-    """A URL of an attached collection, taken apart."""
+    """The parsed URL of an attached collection."""
 
     address: Address
     said: dict[str, str]
 
     @property
     def ledger(self) -> str:
-        """The file, or the URL of the database, that keeps the upgrade."""
+        """The file, or the URL of the database, of the ledger."""
         return self.said["ledger"]
 
     @property
     def source(self) -> str:
-        """The folder, or the database of the service, in which collections have different names."""
+        """The folder, or the database of the service, that contains the collections."""
         kind, said = ENGINES[self.address.scheme], self.address.options
         if "://" not in self.address.place:
             return str(Path(self.address.place).resolve())
@@ -51,10 +51,10 @@ class CollectionPlace:
 
 
 def read_place(url: str) -> CollectionPlace:
-    """Take the URL of an attached collection apart.
+    """Parse the URL of an attached collection.
 
     Raises:
-        ConfigError: It names no ledger, or holds a password, or is of another kind.
+        ConfigError: The URL names no ledger, contains a password, or is of another kind.
     """
     address = read_address(url)
     if address.scheme not in ENGINES:
@@ -69,11 +69,11 @@ def read_place(url: str) -> CollectionPlace:
 
 
 class _Preparation:
-    """What is known of a collection before it is attached.
+    """Facts about a collection before it is attached.
 
     Args:
-        old: The model whose vectors are there; a dimension of 0 is taken from them.
-        new: The model that is to take over.
+        old: The model of the existing vectors; a dimension of 0 is taken from them.
+        new: The new model.
     """
 
     def __init__(self, place: CollectionPlace, old: UpgradeModel, new: UpgradeModel) -> None:
@@ -106,7 +106,7 @@ class _Preparation:
         self.alias = place.said.get("alias") or aliased
 
     def known(self, ledger: CollectionLedger) -> CollectionEntry | None:
-        """Return the attachment of these two models that is there.
+        """Return the existing attachment of these two models.
 
         Raises:
             UpgradeStateError: The collection has an upgrade already, to other models.
@@ -149,10 +149,10 @@ class _Preparation:
         return CollectionRecord(self.place.source, self.old, self.new, *targets, self.alias, *further)
 
     def refuse(self, record: CollectionRecord) -> None:
-        """Refuse what cannot be copied, and names that are taken.
+        """Refuse items that cannot be copied, and names that are taken.
 
         Raises:
-            GalleryError: Something rules the collection out.
+            GalleryError: The collection cannot be attached.
         """
         with closing(_engine(self.place.address, record)) as engine:
             engine.refuse()
@@ -165,20 +165,20 @@ class _Preparation:
 
 
 def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttachment:
-    """Start an upgrade of a collection, or return the one from the same old to the same new model that was started.
+    """Start an upgrade of a collection, or return the started one between the same models.
 
     Args:
         url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE``, ``milvus://HOST/COLLECTION?ledger=FILE``,
             ``chroma://HOST/COLLECTION?ledger=FILE``, or a folder or file; see `_OPTIONS`.
-        old: The model whose vectors are there; a dimension of 0 is taken from them.
-        new: The model that is to take over.
+        old: The model of the existing vectors; a dimension of 0 is taken from them.
+        new: The new model.
 
     Raises:
         ConfigError: The URL, or a name in it, is wrong.
-        DataError: Vectors are sparse, or compared in a way that there is no space for.
-        GalleryError: Something rules the collection out, or what is to be made is there already.
+        DataError: The vectors are sparse, or no space corresponds to their metric.
+        GalleryError: The collection cannot be attached, or the new target exists already.
         UpgradeStateError: The collection has an upgrade already, to other models.
-        StoreError: The service is out of reach, or refuses.
+        StoreError: The service is unreachable, or refuses.
     """
     place = read_place(url)
     it = _Preparation(place, old, new)
@@ -207,7 +207,7 @@ def start(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttach
 
 
 def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> StartPlan:
-    """Return what a start would do, in words; nothing is changed, and no ledger made."""
+    """Return the effects of a start, in words; nothing is changed, and no ledger is created."""
     place = read_place(url)
     it = _Preparation(place, old, new)
     known, number = None, 1
@@ -250,10 +250,10 @@ def open_attachment(url: str) -> CollectionAttachment:
     """Open an attachment.
 
     Args:
-        url: As it was attached; only the ledger, the service and the collection matter.
+        url: URL of the start; only the ledger, the service and the collection matter.
 
     Raises:
-        GalleryError: There is none, or no ledger.
+        GalleryError: The attachment or the ledger does not exist.
     """
     place = read_place(url)
     ledger = CollectionLedger(place.ledger, make=False)
@@ -289,16 +289,16 @@ def _entry_of(place: CollectionPlace, ledger: CollectionLedger) -> CollectionEnt
 
 
 def current(url: str, *, for_: str = "queries") -> Target:
-    """Return what an application has to name when it searches, or when it writes.
+    """Return the target that an application must name when it searches, or when it writes.
 
-    It reads the ledger and asks no service. Where an upgrade ended and the next one began, it follows.
+    It reads the ledger and calls no service. When an upgrade has ended and the next one has started, it follows.
 
     Args:
-        url: As it was attached.
+        url: URL of the start.
         for_: "queries" or "writes".
 
     Raises:
-        GalleryError: There is no ledger, or it knows no such collection.
+        GalleryError: The ledger does not exist, or does not know the collection.
 
     The collections are named explicitly, so that one search cannot see two of them.
     """
@@ -307,17 +307,16 @@ def current(url: str, *, for_: str = "queries") -> Target:
 
 
 def everywhere(url: str) -> tuple[Target, ...]:
-    """Return all that an application has to name when it deletes an item, in this order; what it writes comes last.
+    """Return all targets in which an application must delete an item, in this order; the one that it writes is last.
 
-    While a collection is attached these are both sides: of an item that was added in the moment in which who writes
-    what is declared anew, the side that is written from then on may know nothing yet, and a deletion there tells
-    nothing.
+    While a collection is attached these are both sides. If an item was added just when another side was declared as
+    written, that side may not have the item yet, and a deletion there has no effect.
 
     Args:
-        url: As it was attached.
+        url: URL of the start.
 
     Raises:
-        GalleryError: There is no ledger, or it knows no such collection.
+        GalleryError: The ledger does not exist, or does not know the collection.
     """
     written, entry = _found(url, "writes")
     both = () if entry.state.phase == "steady" else (entry.record.old_target, entry.record.new_target)

@@ -1,7 +1,7 @@
-"""An upgrade of vectors in a table of PostgreSQL that an application goes on reading and writing, step by step.
+"""An upgrade of vectors in a PostgreSQL table that an application continues to read and write, step by step.
 
-Whatever needs a lock that others wait for asks for it with a short timeout, again and again with growing pauses: a lock
-that is waited for makes everybody behind it wait. Every step but the building of indexes is one transaction.
+A step that needs a blocking lock requests it with a short timeout, repeatedly and with growing pauses, because other
+sessions queue behind a pending lock request. Every step but index builds is one transaction.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ from limpet.upgrade.vector_sources import VectorSource, WithText
 
 _log = logger("attached")
 
-_LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
+_LOCK_TIMEOUT = 0.4  # seconds; usually less than deadlock_timeout, so that this session gives way
 ATTEMPTS = 40
-HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
-LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
+HELD = 2.0  # maximum seconds of a statement while all other sessions wait for the table
+LAST = 256  # maximum number of rows whose vectors are made before the table is locked, and written while it is
 FEW = 16  # rows to leave for that, if the application lets us; more are first filled in transactions of their own
 ROUNDS = 40  # attempts while an application writes rows faster than their vectors are made
 FREE_ROUNDS = 3  # attempts after which writers, but not readers, wait while the vectors of the last rows are made
 QUICK = 0.3  # seconds: they wait only if making vectors took less than this the last time
 LONGEST = 1.0  # seconds after which they wait no longer
-PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
+PUT_BACK, PASSES = 512, 4  # rows of a transaction; locked rows are put back in the next pass
 
 
 def start(
@@ -98,26 +98,26 @@ def start(
     fire_triggers: bool = False,
     index: str = "whole",
 ) -> PostgresAttachment:
-    """Start an upgrade of a table, or return the one from the same old to the same new model that was started.
+    """Start an upgrade of a table, or return the started one between the same models.
 
     Args:
         url: ``postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN``, see
             `read_table_address`.
-        old: The model whose vectors are there; a dimension of 0 is taken from them.
-        new: The model that is to take over.
-        aside: Keep new vectors in a table of their own, where this one may not be altered; nothing can be swapped then.
-        mixing: Write new vectors into the column of the old ones, in any order, where vectors of both may be compared:
-            what an evaluation with ``mixing`` says of these two models allows it. The index that is there serves on.
-        fire_triggers: Let filling fire the application's own triggers on updates.
-        index: What indexes over new vectors hold, where there are such over the old ones: "whole" vectors, up to 4,000
+        old: The model of the existing vectors; a dimension of 0 is taken from them.
+        new: The new model.
+        aside: Keep new vectors in a table of their own, if this one may not be altered; a swap is then not possible.
+        mixing: Write new vectors into the column of the old ones, in any order, if vectors of both may be compared:
+            an evaluation of these two models with ``mixing`` must allow it. The existing index continues to serve.
+        fire_triggers: Let the backfill fire the application's own triggers on updates.
+        index: Part of each new vector to index, if the old vectors are indexed: "whole" vectors, up to 4,000
             numbers; "bits", the sign of every number; "first:N", the first N numbers; "none" builds no index.
 
     Raises:
         ConfigError: The URL, a table or a column is wrong.
-        DataError: Vectors of several dimensions, or rows that nothing identifies.
-        GalleryError: Something rules the table out; it says what.
+        DataError: The vectors have several dimensions, or rows have no unique key.
+        GalleryError: The table cannot be attached; the message says why.
         UpgradeStateError: Another upgrade of the table was started.
-        StoreError: Rights are lacking, or the database fails.
+        StoreError: Privileges are missing, or the database fails.
     """
     address = read_table_address(url)
     database = PostgresDatabase(address.database)
@@ -157,10 +157,10 @@ def open_attachment(url: str) -> PostgresAttachment:
     """Open the upgrade of a table.
 
     Args:
-        url: Of the table; it and its columns may be left out where the database has one upgrade.
+        url: URL of the table; table and columns may be left out if the database has one upgrade.
 
     Raises:
-        GalleryError: There is none, or there are several that the URL may mean.
+        GalleryError: No upgrade exists, or the URL matches several.
     """
     address = read_table_address(url)
     database = PostgresDatabase(address.database)
@@ -197,10 +197,10 @@ def open_attachment(url: str) -> PostgresAttachment:
 
 
 def ended(url: str) -> Sequence[AttachmentEvent]:
-    """Return what was done in the last upgrade of a table that ended; nothing where none did.
+    """Return the journal of the last upgrade of a table that ended; empty if there is none.
 
     Args:
-        url: Of the table, as it was called at the end; it may be left out.
+        url: URL of the table with its name at the end of the upgrade; table and columns may be left out.
     """
     address = read_table_address(url)
     database = PostgresDatabase(address.database)
@@ -224,10 +224,10 @@ def _numbered(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) 
 
 
 class _Ready(NamedTuple):
-    """Rows of the last moment before a turn.
+    """Rows to write just before a swap or rollback, with their vectors.
 
     Args:
-        seconds: How long it took to make these.
+        seconds: Time that it took to make the vectors.
     """
 
     batch: KeyBatch
@@ -242,10 +242,10 @@ def _made_of(source: VectorSource, batch: KeyBatch) -> _Ready:
 
 
 class PostgresAttachment(Attachment):
-    """An upgrade in a table of PostgreSQL; use `start` or `open_attachment`.
+    """An upgrade in a PostgreSQL table; use `start` or `open_attachment`.
 
     Args:
-        number: Of the attachment in the ledger.
+        number: Number of the attachment in the ledger.
     """
 
     def __init__(self, address: TableAddress, database: PostgresDatabase, number: int) -> None:
@@ -261,7 +261,7 @@ class PostgresAttachment(Attachment):
 
     @property
     def texts(self) -> WithText:
-        """Texts of the table's rows, for sources that embed them anew."""
+        """Texts of the table's rows, for sources that re-embed them."""
         return WithText(TableTexts(self._reader, self._opened))
 
     @property
@@ -271,17 +271,17 @@ class PostgresAttachment(Attachment):
 
     @property
     def rows(self) -> SourceAddress:
-        """The table as it is called now, as a source."""
+        """The table under its current name, as a source."""
         table, source = self.entry.record.table, self.address.source
         columns = {"id": table.key, "vector": (table.vector,), "text": table.texts}
         roles = {role: ",".join(column.name for column in found) or None for role, found in columns.items()}
         return replace(source, table=f"{table.schema}.{table.name}", roles=replace(source.roles, **roles))
 
     def status(self) -> UpgradeStatus:
-        """Read where it stands; every row is counted.
+        """Read the status; every row is counted.
 
         Raises:
-            GalleryError: It was ended, or the table was changed meanwhile.
+            GalleryError: The upgrade has ended, or the table was changed meanwhile.
         """
         with self._database.transaction():
             entry, layout = held(self._database, self.number)
@@ -328,13 +328,13 @@ class PostgresAttachment(Attachment):
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
-        """Give rows that lack one a vector, see `Attachment.backfill`; several may run at once.
+        """Write vectors for rows that lack one, see `Attachment.backfill`; several processes may run at once.
 
-        Rows that the application changed after ``made`` are passed over.
+        Rows that the application changed after ``made`` are skipped.
 
         Raises:
             DataError: The source is of another model.
-            StoreError: The database stayed out of reach.
+            StoreError: The database stayed unreachable.
         """
         done = Filling(TableFill(self._database, self.number, of, made, options), source, **options).run()
         _log.log(INFO, "filled %d rows of %s with vectors of %s, %d lack one",
@@ -345,8 +345,8 @@ class PostgresAttachment(Attachment):
         """Build the indexes over new vectors, one after the other, while the application reads and writes.
 
         Raises:
-            UpgradeStateError: Rows are to be filled first.
-            GalleryError: Somebody else is building one.
+            UpgradeStateError: Rows must be backfilled first.
+            GalleryError: Another session is building an index.
         """
         with self._database.transaction():
             entry, layout = held(self._database, self.number)
@@ -357,14 +357,14 @@ class PostgresAttachment(Attachment):
             build(self._database, indexes, lambda: self.entry)
         except GalleryError:
             self._remove_late_indexes(entry)
-            _ = self.entry  # an index over a column that is gone is refused for that: say that the upgrade ended
+            _ = self.entry  # the index build fails on a dropped column: report that the upgrade has ended instead
             raise
         with self._database.transaction():
             entry = self._ledger.entry(self.number, lock=True)
             self._ledger.apply(entry, {"kind": "index", "built": [one.name for one in indexes]})
 
     def _remove_late_indexes(self, entry: TableEntry) -> None:
-        """Remove indexes that were built while somebody else ended the upgrade, if that is so."""
+        """Remove indexes that were built while another process ended the upgrade, if it did."""
         with self._database.transaction():
             if self.number in (one.id for one in self._ledger.entries()):
                 return
@@ -382,13 +382,13 @@ class PostgresAttachment(Attachment):
     ) -> None:
         """Rename both columns in one transaction, see `Attachment.swap`.
 
-        The source's vectors of rows that were written a moment ago are made before the table is locked, and again as
-        long as the application writes further ones. Where vectors of both models share a column, the application is to
-        ask with the new model from now on; no lock of the table is taken, and no missing vector refused.
+        The source's vectors of rows that were written just before are made before the table is locked, and again while
+        the application writes further rows. If vectors of both models share a column, the application must query with
+        the new model from now on; the table is not locked, and missing vectors are not refused.
 
         Raises:
-            UpgradeStateError: It is not indexed yet, or rows lack a new vector; they are named.
-            LockedError: The table was in use all the time by statements that take longer than `_LOCK_TIMEOUT`.
+            UpgradeStateError: An index is missing, or rows lack a new vector; the message names them.
+            LockedError: Statements that take longer than `_LOCK_TIMEOUT` used the table all the time.
         """
         self._turn("swap", "new", source, writes, allow_missing, attempts)
 
@@ -400,10 +400,10 @@ class PostgresAttachment(Attachment):
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
-        """Rename them back; see `swap`.
+        """Rename both columns back; see `swap`.
 
-        Where vectors of both models share a column, the application is to ask with the old one at once, and old vectors
-        are put back in small transactions, those of ``source`` where none was kept. Interrupted, it goes on.
+        If vectors of both models share a column, the application must query with the old model at once, and old vectors
+        are put back in small transactions; ``source`` makes those that were not kept. An interrupted call is resumed.
         """
         self._turn("rollback", "old", source, writes, allow_missing, attempts)
 
@@ -439,7 +439,7 @@ class PostgresAttachment(Attachment):
         writers_wait = False
 
         def attempt() -> tuple[int, KeyBatch]:
-            """Turn if no more rows lack a vector than may, and return how many do, with some of those that hinder."""
+            """Swap unless more rows than allowed lack a vector; return how many do, with some that prevent it."""
             nonlocal ready
             if source is not None:
                 ready = self._ready(source, side, ready)
@@ -461,7 +461,7 @@ class PostgresAttachment(Attachment):
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
                 statements = turn_statements(entry, layout.relation, side, writes)
-                self._database.rows("; ".join(statements))  # at once, since everybody waits
+                self._database.rows("; ".join(statements))  # in one round trip, since all other sessions wait
                 self._ledger.apply(entry, {**event, "lacking": lacking})
                 return lacking, KeyBatch([], [])
 
@@ -469,7 +469,7 @@ class PostgresAttachment(Attachment):
         for number in range(ROUNDS):
             writers_wait = number >= FREE_ROUNDS
             lacking, left = self._database.patiently(attempt, attempts)
-            if source is None or not left.keys or left == before:  # what is as it was, the source does not have
+            if source is None or not left.keys or left == before:  # the source lacks the unchanged rows
                 break
             before = left
         if left.keys:
@@ -501,7 +501,7 @@ class PostgresAttachment(Attachment):
         try:
             self._database.rows(limit, ["0"])
         except StoreError as error:
-            ended = isinstance(error.__cause__, IdleInTransactionSessionTimeout)  # it counts more than the embedding
+            ended = isinstance(error.__cause__, IdleInTransactionSessionTimeout)  # it covers more than the embedding
             if made.seconds < LONGEST and not ended:
                 raise
             raise locked() from error
@@ -515,7 +515,7 @@ class PostgresAttachment(Attachment):
         writes: ModelSide | None,
         attempts: int,
     ) -> None:
-        """Turn a column over that both models share: the pointer first, then vectors."""
+        """Swap or roll back a column that both models share: the pointer first, then vectors."""
         if source is not None:
             check_made(source, self.entry, side)
 
@@ -534,7 +534,7 @@ class PostgresAttachment(Attachment):
         _log.log(INFO, "%s of %s: ask with %s", event["kind"], self.address.url, self.state.fingerprint(side))
 
     def _put_back(self) -> None:
-        """Put kept vectors of the model that stays into a column that both share, beside everybody."""
+        """Put kept vectors of the remaining model back into a shared column, without blocking other sessions."""
 
         def batch(after: list[str] | None) -> tuple[int, list[str]]:
             with self._database.transaction(_LOCK_TIMEOUT):
@@ -589,7 +589,7 @@ class PostgresAttachment(Attachment):
         )
 
     def _refuse_bound(self, kind: str, entry: TableEntry, layout: AnyLayout) -> None:
-        """Refuse a turn while something that came after the start is bound to the column that serves."""
+        """Refuse a swap or rollback while an object created after the start depends on the serving column."""
         table = entry.record.table
         number = table.vector.number if entry.state.serving == "old" else entry.record.new_number
         found = bound(self._database, replace(table, vector=replace(table.vector, number=number)))
@@ -610,11 +610,11 @@ class PostgresAttachment(Attachment):
             )
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
-        """Declare with which model the application writes, where a session does not say it by limpet.writes_with.
+        """Declare which model the application writes with, unless a session sets limpet.writes_with.
 
         Raises:
-            ConfigError: Neither of the two; or a source, or rows that may lack a vector.
-            UpgradeStateError: The dimension of the column says it, and something else.
+            ConfigError: The model is neither of the two, or a source or missing rows were given.
+            UpgradeStateError: The dimension of the column requires the other model.
         """
         refuse(source is not None or allow_missing != 0, "A model, or --allow-missing, for a declaration of a table.",
                "neither: triggers keep what the application writes with either model")  # fmt: skip
@@ -636,7 +636,7 @@ class PostgresAttachment(Attachment):
                     table = replace(entry.record.table, owner=owner)
                     self._ledger.describe(self.number, replace(entry.record, table=table))
                 made = create_statements(entry, layout, state)
-                # Who does not own the table may not drop a trigger, but may drop the function with what calls it.
+                # Only the owner may drop a trigger, but others may drop the function together with its triggers.
                 for statement in [drop_statement(entry), *made] if entry.record.aside else made:
                     self._database.rows(statement)
                 return side
@@ -644,17 +644,17 @@ class PostgresAttachment(Attachment):
         return self._database.patiently(attempt, ATTEMPTS)
 
     def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> UpgradeVerification:
-        """Look for what is not as it should be, and for queries of the application that should change.
+        """Check the table, and find queries of the application that should change.
 
         Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
-        read; they count as lacking from then on. So do rows whose vectors the source does not make again: a sample of
-        those that the application wrote since the last turn. All that pg_stat_statements has is named when it is not
-        watched.
+        read; these rows count as lacking from then on. So do rows whose vectors the source does not reproduce, from a
+        sample of those that the application wrote since the last swap or rollback. Without watching, all queries in
+        pg_stat_statements are named.
 
         Raises:
             DataError: The source is of another model.
         """
-        with suppress(GalleryError):  # a table that was changed, which the next lines say
+        with suppress(GalleryError):  # the next lines report a table that was changed
             self._forget_unseen()
         with self._database.transaction():
             entry = self._ledger.entry(self.number)
@@ -665,7 +665,7 @@ class PostgresAttachment(Attachment):
         return UpgradeVerification(tuple(problems), tuple(queries), unwatched)
 
     def _of_another_model(self, source: VectorSource) -> list[str]:
-        """Return that rows hold vectors of another model than they say, if some do; these count as lacking then."""
+        """Report rows that hold vectors of another model than their marks say; these count as lacking afterwards."""
         entry = self.entry
         side = entry.state.serving
         check_made(source, entry, side)
@@ -691,7 +691,7 @@ class PostgresAttachment(Attachment):
         ]
 
     def finish(self, *, allow_missing: int = 0) -> None:
-        """Keep the new vectors alone, under the names of the old ones; there is no way back.
+        """Keep only the new vectors, under the names of the old ones; this cannot be undone.
 
         Raises:
             UpgradeStateError: The new vectors do not serve, rows lack one, or the application writes old ones.
@@ -699,9 +699,9 @@ class PostgresAttachment(Attachment):
         self._end("finish", "new", allow_missing)
 
     def cancel(self, *, allow_missing: int = 0, force: bool = False) -> None:
-        """Keep the old vectors alone: the table is as it was.
+        """Keep only the old vectors: the table is as before the upgrade.
 
-        With ``force``, those stay that serve in a table that was changed; NOT NULL of the vectors does not come back.
+        With ``force``, a changed table keeps the vectors that serve; NOT NULL of the vectors is not restored.
 
         Raises:
             UpgradeStateError: The new vectors serve, rows lack an old one, or the application writes new ones.
@@ -710,7 +710,7 @@ class PostgresAttachment(Attachment):
             self._end("cancel", "old", allow_missing)
             return
         entry = self.entry
-        if not self._is_changed(entry):  # of one that is, nothing else is possible
+        if not self._is_changed(entry):  # nothing else is possible for a changed table
             advance(entry.state, {"kind": "cancel"})
         self._database.patiently(lambda: self._remove_left(entry.state.serving), ATTEMPTS)
         self.notes = self._left()
@@ -741,7 +741,7 @@ class PostgresAttachment(Attachment):
                 advance(entry.state, event)
                 entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
                 put_back_batch(self._database, entry, layout, None)
-                if entry.record.shared or entry.state.indexed:  # an index counts at once
+                if entry.record.shared or entry.state.indexed:  # an index takes effect at once
                     refuse_lacking(layout)
                 names = names_to_restore(self._database, entry) if stays == "new" else []
                 for statement in inherited(self._database, entry, layout.relation, names) if stays == "new" else []:
@@ -776,7 +776,7 @@ class PostgresAttachment(Attachment):
         )  # fmt: skip
 
     def _check_not_null(self, kind: str, stays: ModelSide, check: str) -> None:
-        """Let the server see, beside reads and writes, that no vector is missing."""
+        """Let the server validate, without blocking reads and writes, that no vector is missing."""
         with self._database.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self._database, self.number, "ACCESS EXCLUSIVE")
             column = layout.vector(stays).removeprefix("t.")
@@ -833,7 +833,7 @@ class PostgresAttachment(Attachment):
         return False
 
     def _put_back_left(self, relation: str, record: TableRecord, stays: ModelSide) -> None:
-        """Put kept vectors back as far as the columns are there; within a transaction."""
+        """Put kept vectors back as far as the columns exist; within a transaction."""
         found = self._database.rows(
             "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
             "JOIN pg_attribute ON attnum = number AND attrelid = %s AND NOT attisdropped ORDER BY place",
@@ -851,11 +851,11 @@ class PostgresAttachment(Attachment):
                          self.address.url, mixed, stays)  # fmt: skip
 
     def journal(self, last: int | None = None) -> Sequence[AttachmentEvent]:
-        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        """Return the events of the journal in order, each with "at", a time, and "kind"."""
         with self._database.transaction():
             return self._ledger.journal(self.number)[-(last or 0) :]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._database.close()
         self._reader.close()

@@ -9,13 +9,13 @@ from limpet.attached.postgres.ledger import SCHEMA, TableEntry
 from limpet.engines.postgres.database import literal, quoted
 
 CANDIDATES = 20
-"""Rows taken from an index that holds a part of each vector, for each that is wanted; as in galleries."""
+"""Rows to fetch per result from an index over a part of each vector; as in galleries."""
 
 _OPERATORS = {"cosine": "<=>", "l2": "<->", "ip": "<#>", "l1": "<+>"}
 
 
 def operator(entry: TableEntry) -> str:
-    """Return the operator of pgvector that the indexes over the vectors are for; that of the cosine without one."""
+    """Return the pgvector operator of the indexes over the vectors; that of the cosine distance without an index."""
     found = (re.search(r"\b(?:vector|halfvec)_(\w+?)_ops\b", one.definition) for one in entry.record.table.indexes)
     return next((_OPERATORS[one[1]] for one in found if one and one[1] in _OPERATORS), _OPERATORS["cosine"])
 
@@ -48,7 +48,7 @@ def client_queries(entry: TableEntry) -> dict[str, str]:
 
 
 def _by_index(entry: TableEntry, relation: str, column: str, sign: str) -> dict[str, str]:
-    """Return a search of new vectors by an index that holds a part of each: more rows, compared by whole vectors."""
+    """Return a search of new vectors by an index over a part of each: it fetches more rows, then compares in full."""
     record = entry.record
     if record.index in ("whole", "none") or not record.table.indexes:
         return {}

@@ -37,21 +37,21 @@ from limpet.upgrade.filling import Fillable, FillOptions, LeftOut, check_source
 from limpet.upgrade.vector_sources import VectorSource
 
 _LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
-ASIDE_TIMEOUT = 0.4  # seconds; rows of the table beside are waited for: less than deadlock_timeout, so that we give way
-FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
+ASIDE_TIMEOUT = 0.4  # seconds to wait for rows of the side table: less than deadlock_timeout, so that we give way
+FORGOTTEN = 1000  # maximum number of rows whose marks one transaction removes
 HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
 HELD_AT_A_SHARE = 0.005  # seconds, where the speed of the application counts more than an early end
-_FEWEST = 16  # rows of a transaction, and of the first one
-WORTH = 0.75  # half as many rows have to take no more than this share of the time, else shrinking does not help
+_FEWEST = 16  # minimum rows of a transaction, and rows of the first one
+WORTH = 0.75  # half as many rows must take at most this share of the time; otherwise shrinking does not help
 KNOWN_FOR = 50  # transactions after which the measured time of another size is outdated
 
 
 class KeyBatch(NamedTuple):
-    """Rows to be filled.
+    """Rows to fill.
 
     Args:
-        keys: Of the rows, one text for every column.
-        stamps: What says of each whether it is as it was read, see `Layout`.
+        keys: Keys of the rows, one text per column.
+        stamps: Text of each row that shows whether it has changed since, see `Layout`.
     """
 
     keys: list[list[str]]
@@ -59,7 +59,7 @@ class KeyBatch(NamedTuple):
 
     @property
     def ids(self) -> list[str]:
-        """What the rows are called outside of the table."""
+        """Ids of the rows outside of the table."""
         return [id_of(key) for key in self.keys]
 
     def select(self, rows: Sequence[int]) -> KeyBatch:
@@ -68,13 +68,14 @@ class KeyBatch(NamedTuple):
 
 
 class Portions:
-    """How many rows a transaction writes, by how long those before held theirs.
+    """Number of rows that a transaction writes, adapted to how long earlier ones held their locks.
 
-    Half as many where that is too long, unless half as many are hardly held shorter: on a busy server most of the time
-    is spent waiting for its turn. Twice as many where that is hardly longer, and more where it is far too short.
+    It is halved if the time is too long, unless half as many rows are locked for hardly less time: on a busy server
+    most of the time is spent waiting for CPU. It is doubled if that takes hardly longer, and grows more if the time is
+    far too short.
 
     Args:
-        held: Seconds for which rows should be held.
+        held: Target seconds for which rows are locked.
     """
 
     def __init__(self, most: int, held: float) -> None:
@@ -84,16 +85,16 @@ class Portions:
 
     @property
     def tried(self) -> bool:
-        """Whether it is known how long a portion of this size is locked."""
+        """Whether the lock time of a portion of this size is known."""
         return self._known(self.rows) is not None
 
     def _known(self, rows: int) -> float | None:
-        """Return how long a portion of this size was locked lately; None if that is not known."""
+        """Return the recent lock time of a portion of this size; None if unknown."""
         seconds, number = self._took.get(rows, (0.0, -KNOWN_FOR))
         return seconds if self._number - number < KNOWN_FOR else None
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn how long a transaction held its rows; one of another size than the present one tells nothing."""
+        """Record how long a transaction held its locks; ignored for another size than the present one."""
         if rows != self.rows:
             return
         before = self._known(rows)
@@ -155,7 +156,7 @@ def read_batch(
 
 
 def last_key(database: PostgresDatabase, entry: TableEntry, layout: Layout) -> list[str] | None:
-    """Return the largest key of the table, None of an empty one; within a transaction."""
+    """Return the largest key of the table, None if it is empty; within a transaction."""
     largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
     rows = database.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
     return [str(part) for part in rows[0]] if rows else None
@@ -202,7 +203,7 @@ def written_keys(
 
 
 def unnoticed(database: PostgresDatabase, entry: TableEntry) -> None:
-    """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
+    """Mark writes of this transaction as ours: they do not count as the application's, nor fire its triggers."""
     record = entry.record
     database.send("SELECT set_config('limpet.filling', 'on', true)")
     if not record.aside and not record.fires:
@@ -211,7 +212,7 @@ def unnoticed(database: PostgresDatabase, entry: TableEntry) -> None:
 
 
 class TableFacts(NamedTuple):
-    """What a transaction takes a table for, and finds out before it reads or writes a row.
+    """The properties of a table that a transaction relies on, and checks before it reads or writes a row.
 
     Args:
         seal: A digest of the ledger's entry and of the names and types of the table's columns.
@@ -223,16 +224,16 @@ class TableFacts(NamedTuple):
 
     @classmethod
     def read(cls, database: PostgresDatabase, number: int) -> TableFacts:
-        """Read what is so now, see `held`."""
+        """Read the current properties, see `held`."""
         with database.transaction(_LOCK_TIMEOUT):
             entry, layout = held(database, number)
             [(seal,)] = database.rows(f"SELECT {_seal(entry)}")
         return cls(entry, layout, str(seal))
 
     def lock(self, database: PostgresDatabase, mode: str = "ACCESS SHARE") -> None:
-        """Lock the table as `held` does, without waiting for an answer; within a transaction.
+        """Lock the table as `held` does, without waiting for a response; within a transaction.
 
-        A table that has changed fails the transaction: the cast fails, which is how a statement can do that.
+        A changed table fails the transaction: a failing cast is how a statement can do that.
         """
         if self.entry.record.shared and mode == "ROW EXCLUSIVE":
             TableLedger(database).hold(self.entry.id)
@@ -254,9 +255,9 @@ def _seal(entry: TableEntry) -> str:
 
 
 def forget_unseen(database: PostgresDatabase, entry: TableEntry, layout: Layout) -> int:
-    """Take the marks from rows that were changed without our triggers, and return from how many; within a transaction.
+    """Remove the marks of rows changed without our triggers, and return their number; within a transaction.
 
-    Every text and vector is read. There are no more such rows if it were fewer than `FORGOTTEN`.
+    Every text and vector is read. No such rows remain if the number is less than `FORGOTTEN`.
     """
     unnoticed(database, entry)
     same = same_key(entry.record, "t", "s")
@@ -277,7 +278,7 @@ def forget_unseen(database: PostgresDatabase, entry: TableEntry, layout: Layout)
 def forget_rows(
     database: PostgresDatabase, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
 ) -> list[str]:
-    """Take the marks from those of some rows that are as they were read, and return their ids; within a transaction."""
+    """Remove the marks of given rows that are unchanged since they were read; return their ids; in a transaction."""
     if isinstance(layout, Aside) or not ids:
         return []
     unnoticed(database, entry)
@@ -295,10 +296,10 @@ def forget_rows(
 def put_back_batch(
     database: PostgresDatabase, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
 ) -> tuple[int, list[str]]:
-    """Put kept vectors of the model that stays into the column that both models share; within a transaction.
+    """Put kept vectors of the remaining model into the column that both models share; within a transaction.
 
     Args:
-        database: To the database.
+        database: Connection to the database.
         entry: The attachment as it is in this transaction.
         layout: Layout of the attachment.
         limit: Maximum number of rows; locked rows are skipped. None for all rows.
@@ -315,7 +316,7 @@ def put_back_batch(
 
 
 def check_made(source: VectorSource, entry: TableEntry, side: ModelSide) -> None:
-    """Refuse a source of another model, or whose vectors pgvector cannot rank; see `check_source`."""
+    """Refuse a source of another model, or with vectors that pgvector cannot rank; see `check_source`."""
     model = entry.record.new if side == "new" else entry.record.old
     check_source(source, model.fingerprint, model.dim, of=f"the {side} model")
 
@@ -324,10 +325,10 @@ class TableFill(Fillable[KeyBatch]):
     """Rows of an attached table; several processes may fill them at once.
 
     Args:
-        side: Of which model the vectors are.
-        made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
-            for a source that reads rows as they are.
-        options: With a share of the time, transactions that write are shorter; with it or a rate, they are sent one by
+        side: The model of the vectors.
+        made: Skip rows that the application changed after this time, when the source's vectors were made; None for a
+            source that reads the current rows.
+        options: With a share of the time, write transactions are shorter; with it or a rate, they are sent one by
             one.
     """
 
@@ -347,14 +348,14 @@ class TableFill(Fillable[KeyBatch]):
         self.at_once = share is None and rate is None
         self.portions = Portions(batch or self.batch, HELD if share is None else HELD_AT_A_SHARE)
         self.known: TableFacts | None = None
-        self.shared = side == "new" and made is None  # the first pass, with other processes
+        self.shared = side == "new" and made is None  # the first pass is shared with other processes
         self.after: list[str] | None = None
-        self.last: list[str] | None = None  # where the pass ends, however fast an application writes
-        self.parts: list[tuple[KeyBatch, NDArray[np.float32]]] | None = None  # that are to be written
-        self.unanswered = False  # whether a connection was lost before it said what was committed
+        self.last: list[str] | None = None  # end of the pass, however fast the application writes
+        self.parts: list[tuple[KeyBatch, NDArray[np.float32]]] | None = None  # to be written
+        self.unanswered = False  # whether a connection was lost before it confirmed the commit
 
     def begin(self, source: VectorSource) -> None:
-        """Check the source, count rows that lack a vector, and note the beginning; see `Fillable`."""
+        """Check the source, count rows that lack a vector, and record the start; see `Fillable`."""
 
         def begin() -> None:
             with self.database.transaction():
@@ -368,7 +369,7 @@ class TableFill(Fillable[KeyBatch]):
         self.known = self._patiently(lambda: TableFacts.read(self.database, self.number))
 
     def begin_pass(self) -> None:
-        """Go back to the first row; the last one is that of this moment."""
+        """Go back to the first row; the pass ends at the row that is last now."""
 
         def last() -> list[str] | None:
             with self.database.transaction(_LOCK_TIMEOUT):
@@ -379,7 +380,7 @@ class TableFill(Fillable[KeyBatch]):
         self.again, self.shared = self.shared, False
 
     def next(self, limit: int) -> KeyBatch | None:
-        """Return the next rows; of the first pass, those that no other process was given."""
+        """Return the next rows; in the first pass, those that no other process has taken."""
         if self.last is None:
             return None
         batch = self._patiently(lambda: self._next(limit))
@@ -396,7 +397,7 @@ class TableFill(Fillable[KeyBatch]):
             batch = read_batch(
                 self.database, entry, layout, self.side, limit, after=after, upto=self.last, made=self.made
             )
-            if self.again:  # what a server forgets when it fails is handed out again
+            if self.again:  # rows that a failing server lost are handed out again
                 self.database.send("SET LOCAL synchronous_commit = off")
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
         return batch
@@ -419,7 +420,7 @@ class TableFill(Fillable[KeyBatch]):
         return self.end_of_parts
 
     def _write_parts(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
-        """Write vectors in a transaction for each part; what was written is taken from the list."""
+        """Write vectors in a transaction for each part; remove written parts from the list."""
         if self.unanswered:
             self._count_written(parts)
         sent: list[tuple[Callable[[], list[Row] | None], Callable[[], bool]]] = []
@@ -443,7 +444,7 @@ class TableFill(Fillable[KeyBatch]):
             del parts[: len(done)]
 
     def _count_written(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
-        """Count what was committed before the connection was lost, without an answer, and take it from the list."""
+        """Count parts that were committed before the connection was lost, and remove them from the list."""
         for number, (batch, vectors) in enumerate(parts):
             with self.database.transaction(_LOCK_TIMEOUT):
                 entry, layout, _ = known = self._known()
@@ -456,7 +457,7 @@ class TableFill(Fillable[KeyBatch]):
         self.unanswered = False
 
     def lacking(self) -> int:
-        """Return how many rows lack a vector."""
+        """Return the number of rows that lack a vector."""
 
         def lacking() -> int:
             with self.database.transaction():
@@ -465,7 +466,7 @@ class TableFill(Fillable[KeyBatch]):
         return self._patiently(lacking)
 
     def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
-        """Note the end; see `Fillable`."""
+        """Record the end; see `Fillable`."""
 
         def end() -> None:
             with self.database.transaction():
@@ -480,7 +481,7 @@ class TableFill(Fillable[KeyBatch]):
         return self.database.patiently(lambda: self._as_known(call), attempts)
 
     def _as_known(self, call: Callable[[], Result]) -> Result:
-        """Call again with what the table is now, where it was turned over or changed meanwhile."""
+        """Repeat a call with the table's current properties after a swap, a rollback or another change."""
         while True:
             before = self.known
             try:
@@ -497,12 +498,12 @@ class TableFill(Fillable[KeyBatch]):
 
 
 def lacking_rows(database: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
-    """Return how many rows lack a vector of a model; within a transaction."""
+    """Return the number of rows that lack a vector of a model; within a transaction."""
     [(count,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
     return int(count)
 
 
 def displaced_rows(database: PostgresDatabase, layout: Layout, side: ModelSide) -> int:
-    """Return how many rows would be without a vector of a model if that one alone stayed; within a transaction."""
+    """Return the number of rows that would have no vector of a model if only that model stayed; in a transaction."""
     [(count,)] = database.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
     return int(count)

@@ -1,7 +1,7 @@
-"""How a table is known again after a dump and restore, which gives tables, columns and indexes other numbers.
+"""Recognition of a table after a dump and restore, which changes the numbers of tables, columns and indexes.
 
-The token of an attachment is an argument of its triggers and stands in the comments on the columns that it added.
-Both follow the table and its columns through other names, and a dump carries them.
+The token of an attachment is an argument of its triggers and part of the comments on the columns that it added. Both
+stay with the table and its columns when these are renamed, and a dump includes them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from limpet.errors import GalleryError, StoreError
 def recognise(database: PostgresDatabase) -> dict[int, tuple[str, ...]]:
     """Find the tables of attachments whose ledger was restored from a dump; within a transaction.
 
-    Only numbers are read anew: of the table that carries the token, and of its columns by their names.
+    Only numbers are updated: that of the table with the token, and those of its columns by their names.
 
     Returns:
-        What was found, in words, by attachment; nothing of those that are known or remain unknown.
+        Descriptions of what was found, by attachment; without those that are known or remain unknown.
     """
     found, ledger = dict[int, tuple[str, ...]](), TableLedger(database)
     for number in [one.id for one in ledger.entries() if one.restored]:
@@ -48,7 +48,7 @@ def recognise(database: PostgresDatabase) -> dict[int, tuple[str, ...]]:
                 database.rows(statement)
         except StoreError:
             raise
-        except GalleryError as error:  # every step refuses such a table, and `cancel --force` has to be possible
+        except GalleryError as error:  # every step refuses such a table, but `cancel --force` must be possible
             found[number] += (f"{error.given} {error.to_do}",)
     return found
 
@@ -74,7 +74,7 @@ def _marked(database: PostgresDatabase, entry: TableEntry) -> list[int]:
 
 
 def _renumbered(database: PostgresDatabase, entry: TableEntry, oid: int) -> TableRecord:
-    """Return the record with the numbers of a table; what the table lacks has the number -1."""
+    """Return the record with the numbers of a table; a missing object has the number -1."""
     record = entry.record
     [(schema, name, owner)] = database.rows(
         "SELECT nspname, relname, pg_get_userbyid(relowner) FROM pg_class JOIN pg_namespace "
@@ -109,14 +109,14 @@ def _renumbered(database: PostgresDatabase, entry: TableEntry, oid: int) -> Tabl
 
 
 def leftovers(database: PostgresDatabase, oid: int | None = None) -> list[str]:
-    """Return what was left in tables by attachments that no ledger knows, such as of a table restored by itself.
+    """Return what attachments without a ledger left in tables, such as in a table that was restored by itself.
 
     Args:
-        database: To the database, within a transaction.
-        oid: Of one table; of all if left out.
+        database: Connection to the database, within a transaction.
+        oid: Number of one table; all tables if left out.
 
     Returns:
-        In words, with the statement that removes it.
+        Descriptions in words, each with the statement that removes it.
     """
     found = []
     marked = database.rows(
@@ -128,7 +128,7 @@ def leftovers(database: PostgresDatabase, oid: int | None = None) -> list[str]:
     )
     tokens = {
         one.record.token for one in TableLedger(database).entries()
-    }  # read last: of what was attached meanwhile, too
+    }  # read last, so that it includes what was attached meanwhile
     for relation, schema, name, column, said in marked:
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
             continue

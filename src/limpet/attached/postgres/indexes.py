@@ -1,4 +1,4 @@
-"""Indexes over new vectors, as there are over the old ones, built while the application reads and writes."""
+"""Indexes over new vectors like those over the old ones, built while the application reads and writes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from limpet.errors import GalleryError, refuse
 
 
 class NewIndex(NamedTuple):
-    """An index that is to be there.
+    """A required index.
 
     Args:
-        schema: Of the table, and of the index.
+        schema: Schema of the table, and of the index.
         parent: Name of the index over the parent's table that it is a part of; empty for none.
         leaf: Whether its table has rows of its own.
     """
@@ -38,7 +38,7 @@ class NewIndex(NamedTuple):
         return quoted(self.schema, self.name)
 
     def statements(self) -> list[str]:
-        """Return what makes it."""
+        """Return the statements that create it."""
         if not self.leaf:
             made = [f"CREATE INDEX {quoted(self.name)} ON ONLY {self.relation} USING {self.definition}"]
         else:
@@ -46,18 +46,18 @@ class NewIndex(NamedTuple):
         return [*made, *self.attaching()]
 
     def attaching(self) -> list[str]:
-        """Return what makes it a part of the index over the parent's table."""
+        """Return the statements that attach it to the index over the parent's table."""
         return [f"ALTER INDEX {quoted(self.schema, self.parent)} ATTACH PARTITION {self.identifier}"] * bool(
             self.parent
         )
 
 
 def new_type(kind: str, dim: int, *, indexed: bool) -> str:
-    """Return the type of a column for new vectors: that of the old ones, or half the precision for indexed wide ones.
+    """Return the type of a column for new vectors: that of the old ones, or half precision for wide indexed vectors.
 
     Args:
         kind: Type of the old vectors: vector or halfvec.
-        dim: Dimension of the new ones.
+        dim: Dimension of the new vectors.
         indexed: Whether whole vectors are indexed.
 
     >>> new_type("vector", 1024, indexed=True), new_type("vector", 3072, indexed=True)
@@ -89,7 +89,7 @@ def check_index(index: str, kind: str, dim: int) -> None:
     >>> check_index("first:1024", "vector", 5000)
 
     Raises:
-        ConfigError: It is none, or keeps more numbers than vectors have or pgvector indexes.
+        ConfigError: The value is invalid, or keeps more numbers than vectors have or pgvector indexes.
     """
     name, _, count = index.partition(":")
     most = min(dim - 1, WIDEST_INDEXED[kind])
@@ -99,12 +99,12 @@ def check_index(index: str, kind: str, dim: int) -> None:
 
 
 def indexed_part(record: TableRecord, column: str, *, query: bool = False) -> str:
-    """Return what an index over new vectors holds of each, in SQL; the vector itself where it holds all of it.
+    """Return the part of each new vector that an index holds, in SQL; the vector itself if the index holds all of it.
 
     Args:
-        record: Of the attachment.
+        record: Record of the attachment.
         column: The vectors, or a query.
-        query: Whether it is a query, whose type is to be said.
+        query: Whether it is a query, which needs a type cast.
     """
     name, _, count = record.index.partition(":")
     kind = record.new_type.partition("(")[0]
@@ -132,11 +132,11 @@ def translated_definition(definition: str, record: TableRecord, column: str) -> 
 
 
 def wanted(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
-    """Return the indexes that are to be there, those of parents before those of their partitions.
+    """Return the required indexes, those of parents before those of their partitions.
 
-    Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
-    they are found, and counted in the moment of a swap, without reading the table. Where vectors of both models share
-    a column, its indexes are there.
+    In addition to those over new vectors, two small ones cover the rows that lack a vector of either model, so that
+    these rows are found, and counted during a swap, without reading the table. If vectors of both models share a
+    column, its indexes exist already.
     """
     record = entry.record
     if isinstance(layout, OneColumn):
@@ -174,7 +174,7 @@ def wanted(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> 
 
 
 def index_name(base: str, what: str, partition: str) -> str:
-    """Return the name of an index, which says the partition if it is one of several.
+    """Return the name of an index, with the partition if it is one of several.
 
     >>> index_name("items_emb", "new", ""), index_name("items_emb", "new", "items_2024")
     ('items_emb_limpet_new', 'items_2024_items_emb_limpet_new')
@@ -183,7 +183,7 @@ def index_name(base: str, what: str, partition: str) -> str:
 
 
 def _short(name: str, most: int = 20) -> str:
-    """Return a name, or of a longer one its beginning and what tells it from others with the same.
+    """Return a name, or the start of a longer one with a suffix that distinguishes it from others with that start.
 
     >>> _short("items_2024"), _short("events_of_the_year_2024"), _short("events_of_the_year_2025")
     ('items_2024', 'events_of_t_adcd5788', 'events_of_t_daca671e')
@@ -205,15 +205,15 @@ def _relations(database: PostgresDatabase, record: TableRecord) -> list[Row]:
 
 
 def build(database: PostgresDatabase, indexes: list[NewIndex], check: Callable[[], object]) -> None:
-    """Build indexes that are not there; what an interruption left half built is built anew.
+    """Build missing indexes; rebuild those that an interruption left invalid.
 
     Args:
-        database: To the database.
-        indexes: Which.
-        check: Called before each and after the last one; raises where the attachment is there no more.
+        database: Connection to the database.
+        indexes: The required indexes.
+        check: Called before each and after the last one; raises if the attachment no longer exists.
 
     Raises:
-        GalleryError: Somebody else is building one of them.
+        GalleryError: Another session is building one of them.
     """
     for one in indexes:
         check()
@@ -237,7 +237,7 @@ def build(database: PostgresDatabase, indexes: list[NewIndex], check: Callable[[
 
 
 def _adopt(database: PostgresDatabase, index: NewIndex) -> None:
-    """Give the index of a partition its name where PostgreSQL made it: with a partition that came after the parent's.
+    """Rename the index of a partition that PostgreSQL created: with a partition added after the parent's index.
 
     A partition has one index under that of its parent, so one of ours that is not there is dropped.
     """
@@ -254,7 +254,7 @@ def _adopt(database: PostgresDatabase, index: NewIndex) -> None:
 
 
 def _state(database: PostgresDatabase, index: NewIndex) -> str:
-    """Return how far an index is: missing, building, invalid or built."""
+    """Return the build state of an index: missing, building, invalid or built."""
     found = database.execute(
         "SELECT indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = indexrelid) "
         "FROM pg_index WHERE indexrelid = to_regclass(%s)", [index.identifier],
@@ -267,7 +267,7 @@ def _state(database: PostgresDatabase, index: NewIndex) -> str:
 def statuses(database: PostgresDatabase, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
     """Return which of the indexes over new vectors are built; within a transaction.
 
-    A partition that came later has an index of another name under that of its parent.
+    A partition that was added later has an index of another name under that of its parent.
     """
     rows = database.rows(
         "SELECT name, EXISTS (SELECT FROM pg_index LEFT JOIN pg_inherits ON inhrelid = indexrelid WHERE indisvalid "

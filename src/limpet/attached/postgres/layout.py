@@ -1,4 +1,4 @@
-"""Where the vectors of both models are, in SQL: in two columns of one table, in one, or new ones in another table."""
+"""Layouts of the vectors of both models in SQL: two columns of one table, one column, or a second table."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from limpet.errors import GalleryError
 
 LONGEST_NAME = 63
 MARK = "limpet upgrade"
-"""With what the comment on a column begins that was added; the token of the attachment follows."""
+"""Prefix of the comment on an added column; the token of the attachment follows."""
 BEFORE = " before"
-"""What follows the name of a model in the mark of a vector that is of an earlier text."""
+"""Suffix of a model's name in the mark of a vector that belongs to an earlier text."""
 AT_START = 1
 """First number of the mark of a row that has not changed since the start."""
 MOVED = -1
 """First number of the mark of a new row whose vector is about to be moved to the other column."""
 WITHDRAWN = -2
-"""First number of the mark of a row from which the application takes a vector that was to be filled in."""
+"""First number of the mark of a row from which the application removes a vector that was to be filled."""
 NOW = "(date_part('epoch', clock_timestamp()) * '1000000'::double precision)::bigint"  # as pg_catalog has it exactly
 
 _STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
 
 
 ADDED = "new", "old", "kept", "mark", "model"
-"""What the names of added columns end with."""
+"""Suffixes of the names of added columns."""
 
 
 def added_name(name: str, what: str) -> str:
-    """Return the name of something that is added, no longer than PostgreSQL takes.
+    """Return the name of an added object, within PostgreSQL's length limit.
 
     >>> added_name("emb", "new"), len(added_name("e" * 63, "edited"))
     ('emb_limpet_new', 63)
@@ -44,16 +44,16 @@ def added_name(name: str, what: str) -> str:
 
 
 def text_of(record: TableRecord, row: str = "t") -> str:
-    """Return the text of a row that vectors are made of: several columns with line breaks between, "" for NULL."""
+    """Return the SQL of the embedded text of a row: several columns joined by line breaks, "" for NULL."""
     columns = ", ".join(f"{row}.{quoted(column.name)}" for column in record.table.texts)
     return f"concat_ws(E'\\n', {columns})" if columns else "''"
 
 
 def digest(text: str, *vectors: str) -> str:
-    """Return a number of 64 bits for the text of a row and vectors of it, by which a later change is noticed.
+    """Return a 64-bit digest of the text of a row and its vectors, which reveals later changes.
 
-    The bytes of a vector follow the number of columns and the type in those of a record; so no function has to be named
-    that is in the schema of pgvector.
+    The bytes of a vector follow the number of columns and the type in those of a record, so that no function in the
+    schema of pgvector has to be named.
     """
     parts = " || ".join(f"md5(substr(record_send(ROW({one})), 9))" for one in vectors)
     return f"('x' || left(md5({text} || {parts}), 16))::bit(64)::bigint"
@@ -82,7 +82,7 @@ class Layout(Protocol):
     """
 
     promises: ClassVar[Promises]
-    """What an upgrade may count on."""
+    """Guarantees for an upgrade."""
 
     relation: str
     rows: str
@@ -102,42 +102,42 @@ class Layout(Protocol):
         ...
 
     def current(self, side: ModelSide) -> str:
-        """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
+        """Return the vector of a model if it belongs to the row's current text; NULL otherwise."""
         return self.vector(side)
 
     def lacking(self, side: ModelSide) -> str:
-        """Return whether a row lacks a vector of a model that is of its text."""
+        """Return whether a row lacks a vector of a model for its current text."""
         return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
     def displaced(self, side: ModelSide) -> str:
-        """Return whether a row would be without a known vector of a model if that one alone stayed."""
+        """Return whether a row would have no known vector of a model if only that model stayed."""
         return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        """Return the statements that add columns or tables; grants are the privileges on the vector column by role."""
         ...
 
     def remove(self) -> list[str]:
-        """Return what leaves the vectors that serve alone."""
+        """Return the statements that keep only the serving vectors."""
         ...
 
     def write(self, side: ModelSide) -> str:
-        """Return the statement that writes vectors into rows that are as they were read."""
+        """Return the statement that writes vectors into rows that have not changed since they were read."""
         ...
 
 
 def keys(record: TableRecord, alias: str = "t") -> str:
-    """Return the columns of the key, with commas between."""
+    """Return the columns of the key, separated by commas."""
     return ", ".join(f"{alias}.{quoted(column.name)}" for column in record.table.key)
 
 
 def key_texts(record: TableRecord) -> str:
-    """Return the columns of the key of a row ``t`` as texts, with commas between."""
+    """Return the columns of the key of a row ``t`` as texts, separated by commas."""
     return ", ".join(f"t.{quoted(column.name)}::text" for column in record.table.key)
 
 
 def same_key(record: TableRecord, one: str, another: str) -> str:
-    """Return whether two rows have one key."""
+    """Return whether two rows have the same key."""
     return " AND ".join(
         f"{one}.{quoted(column.name)} {column.equals} {another}.{quoted(column.name)}" for column in record.table.key
     )
@@ -158,7 +158,7 @@ def arrays(record: TableRecord, found: Sequence[Sequence[str]]) -> list[list[str
 
 
 def marking(record: TableRecord, relation: str, column: str) -> str:
-    """Return what says of a column that it was added, and by which attachment; a dump carries it."""
+    """Return the statement that marks a column as added by an attachment; a dump keeps the mark."""
     said = f"{MARK} {record.token}: added beside {record.table.vector.name}, see `limpet upgrade status`"
     return f"COMMENT ON COLUMN {relation}.{quoted(column)} IS {literal(said)}"
 
@@ -167,10 +167,10 @@ _FIRST = {"mark_number": f"{{{AT_START}}}", "model_number": "old"}
 
 
 def _adding(relation: str, record: TableRecord, added: Mapping[str, tuple[str, str]], *further: str) -> list[str]:
-    """Return what adds columns; that of vectors is stored as the application's is.
+    """Return the statements that add columns; the vector column has the storage of the application's.
 
-    Rows that are there get their marks by defaults, which write no row anew, and are dropped at once: a row that comes
-    later without our triggers has no mark.
+    Existing rows get their marks by column defaults, which rewrite no row and are dropped at once: a later row that is
+    written without our triggers has no mark.
     """
     defaults = {added[one][0]: first for one, first in _FIRST.items() if one in added}
     parts = [
@@ -191,9 +191,9 @@ def _adding(relation: str, record: TableRecord, added: Mapping[str, tuple[str, s
 class ColumnLayout(Layout):
     """Both vectors are in columns of the application's table: the one that serves has the application's name.
 
-    A mark has three numbers: when the row was changed, and a digest of the text and the old vector, and of the text and
-    the new one. A vector without a digest is of an earlier text, or unknown; the old one of a row that was not changed
-    since the start needs none.
+    A mark has three numbers: the time of the last change, a digest of the text and the old vector, and one of the text
+    and the new vector. A vector without a digest is of an earlier text, or unknown; the old vector of a row that has
+    not changed since the start needs none.
     """
 
     promises: ClassVar[Promises] = Promises(
@@ -223,7 +223,7 @@ class ColumnLayout(Layout):
         self.unseen = " OR ".join(
             f"coalesce({self.known(side)} <> {digest(self.text, self.vector(side))}, false)" for side in SIDES
         )
-        withdrawn = f"{self.known(serving)} IS NOT NULL"  # it had a vector, and none was to be filled in
+        withdrawn = f"{self.known(serving)} IS NOT NULL"  # the row had a vector, and none was to be filled
         self.forget = (
             f"SET {quoted(self.hidden_name)} = NULL, {quoted(self.mark_name)} = CASE WHEN {served} IS NULL THEN "
             f"ARRAY[CASE WHEN {withdrawn} THEN 0 ELSE {NOW} END, NULL, NULL] END"
@@ -242,28 +242,28 @@ class ColumnLayout(Layout):
         return f"({row}{quoted(self.mark_name)})[{SIDES.index(side) + 2}]"
 
     def missing(self, side: ModelSide, row: str = "t.") -> str:
-        """Return whether a row has no vector of a model that is of its text, wanted or not; an index is over these."""
+        """Return whether a row has no vector of a model for its text, needed or not; the condition of an index."""
         untouched = f" AND ({row}{quoted(self.mark_name)})[1] IS DISTINCT FROM {AT_START}" if side == "old" else ""
         return f"({row}{quoted(self.name(side))} IS NULL OR {self.known(side, row)} IS NULL{untouched})"
 
     def current(self, side: ModelSide) -> str:
-        """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
+        """Return the vector of a model if it belongs to the row's current text; NULL otherwise."""
         return f"(CASE WHEN NOT {self.missing(side)} THEN {self.vector(side)} END)"
 
     def lacking(self, side: ModelSide) -> str:
-        """Return whether a row lacks a vector of a model that is of its text."""
+        """Return whether a row lacks a vector of a model for its current text."""
         return f"{self.missing(side)} AND {self.wanted}"
 
     def displaced(self, side: ModelSide) -> str:
-        """Return whether a row would be without a known vector of a model if that one alone stayed.
+        """Return whether a row would have no known vector of a model if only that model stayed.
 
-        One of an earlier text stays as it would be without us: the application has not replaced it.
+        A vector of an earlier text stays, as it would without us: the application has not replaced it.
         """
         unknown = f"{self.edited} IS NULL AND {self.known(side)} IS NULL"
         return f"({self.vector(side)} IS NULL OR {unknown}) AND {self.wanted}"
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        """Return the statements that add columns; grants are the privileges on the vector column by role."""
         free = [f"ALTER COLUMN {quoted(self.served)} DROP NOT NULL"] * bool(self.record.table.not_null)
         return [
             *_adding(self.relation, self.record, self.added, *free),
@@ -271,12 +271,12 @@ class ColumnLayout(Layout):
         ]
 
     def remove(self) -> list[str]:
-        """Return what leaves the vectors that serve alone."""
+        """Return the statements that keep only the serving vectors."""
         hidden, mark = quoted(self.hidden_name), quoted(self.mark_name)
         return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {mark}"]
 
     def write(self, side: ModelSide) -> str:
-        """Return the statement that writes vectors into rows that are as they were read."""
+        """Return the statement that writes vectors into rows that have not changed since they were read."""
         column, record, rest = quoted(self.name(side)), self.record, OTHER[side]
         made = f"mine.made::{record.new_type if side == 'new' else record.table.vector.type}"
         marks = {side: digest(self.text, made), rest: self.known(rest)}
@@ -291,7 +291,7 @@ class ColumnLayout(Layout):
 
 
 def _unchanged(layout: ColumnLayout | OneColumn, record: TableRecord, side: ModelSide) -> str:
-    """Return the beginning of a statement: rows, ``mine`` in SQL, that are as they were read and lack a vector."""
+    """Return the start of a statement: rows, ``mine`` in SQL, that are unchanged since read and lack a vector."""
     return (
         f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('stamp', 'text'), ('made', 'vector'))}), "
         f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {layout.rows} JOIN d ON "
@@ -301,15 +301,15 @@ def _unchanged(layout: ColumnLayout | OneColumn, record: TableRecord, side: Mode
 
 
 class OneColumn(Layout):
-    """Vectors of both models are in the application's own column, and a mark says of which each one is.
+    """Vectors of both models are in the application's own column, and a mark stores the model of each one.
 
-    That is for models whose vectors may be compared with one another. A second column keeps the vector of the other
-    model, of the same text. A third one says of which model the vector is: old, new, or "old before" or "new before"
-    for one that is of an earlier text, which serves until there is another one; NULL where it is unknown. The mark has
-    two numbers: when the row was changed, and a digest of its text and both vectors.
+    This is for models whose vectors may be compared with one another. A second column keeps the vector of the other
+    model, of the same text. A third column stores the model of the vector: old, new, or "old before" or "new before"
+    for a vector of an earlier text, which serves until it is replaced; NULL if unknown. The mark has two numbers: the
+    time of the last change, and a digest of the row's text and both vectors.
 
     Args:
-        turns: Whose vectors the column is to hold in the end.
+        turns: The model whose vectors the column should hold in the end.
     """
 
     promises: ClassVar[Promises] = Promises(
@@ -345,9 +345,9 @@ class OneColumn(Layout):
         return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{OTHER[side]}' THEN {self.kept} END)"
 
     def displaced(self, side: ModelSide) -> str:
-        """Return whether a row would be without a known vector of a model if that one alone stayed.
+        """Return whether a row would have no known vector of a model if only that model stayed.
 
-        One of an earlier text stays as it would be without us: the application has not replaced it.
+        A vector of an earlier text stays, as it would without us: the application has not replaced it.
         """
         return f"coalesce({self.model}, '') NOT IN ('{side}', '{side}{BEFORE}') AND {self.wanted}"
 
@@ -356,7 +356,7 @@ class OneColumn(Layout):
         return _adding(self.relation, self.record, self.added)
 
     def remove(self) -> list[str]:
-        """Return what leaves the vectors alone that the column is to hold; a row with another one has none then."""
+        """Return the statements that keep only vectors of the column's target model; other rows then have none."""
         dropped = ", ".join(f"DROP COLUMN {quoted(name)}" for name, _ in self.added.values())
         return [
             f"UPDATE {self.relation} AS t SET {quoted(self.home)} = NULL WHERE {self.displaced(self.turns)}",
@@ -364,10 +364,10 @@ class OneColumn(Layout):
         ]
 
     def write(self, side: ModelSide) -> str:
-        """Return the statement that writes vectors into rows that are as they were read.
+        """Return the statement that writes vectors into rows that have not changed since they were read.
 
-        The vector that it replaces is kept, unless it is of an earlier text. One of the model that is to go does not
-        replace one of the model that is to stay.
+        The replaced vector is kept, unless it is of an earlier text. A vector of the model that is to be removed does
+        not replace one of the model that is to stay.
         """
         stays = f"{self.model} = '{self.turns}'" if side != self.turns else "false"
         made = f"mine.made::{self.record.table.vector.type}"
@@ -437,7 +437,7 @@ class Aside(Layout):
         return f"t.{quoted(self.record.table.vector.name)}" if side == "old" else "s.vector"
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room; grants are rights to read it."""
+        """Return the statements that create the table; grants are the privileges to read it."""
         key = self.record.table.key
         columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
         return [
@@ -448,11 +448,11 @@ class Aside(Layout):
         ]  # fmt: skip
 
     def remove(self) -> list[str]:
-        """Return what leaves the vectors that serve alone."""
+        """Return the statements that keep only the serving vectors."""
         return [f"DROP TABLE {self.table}"]
 
     def write(self, side: ModelSide) -> str:
-        """Return the statement that writes vectors into rows that are as they were read."""
+        """Return the statement that writes vectors into rows that have not changed since they were read."""
         record = self.record
         columns = ", ".join(quoted(column.name) for column in record.table.key)
         return (
@@ -518,10 +518,10 @@ def outlast_vacuum(database: PostgresDatabase, relation: str, oid: int) -> None:
 
 
 def layout_of(database: PostgresDatabase, entry: TableEntry) -> AnyLayout:
-    """Return the layout of an attachment, whose table is checked to be what it was.
+    """Return the layout of an attachment, after checking that its table is unchanged.
 
     Raises:
-        GalleryError: The table, or a column that counts, is gone or has another name or type.
+        GalleryError: The table, or a column in use, is missing or has another name or type.
     """
     record = entry.record
     columns = database.rows(
@@ -559,10 +559,10 @@ def layout_of(database: PostgresDatabase, entry: TableEntry) -> AnyLayout:
 
 
 def relation_of(entry: TableEntry) -> str:
-    """Return the table in SQL, however it is called by now.
+    """Return the table in SQL, under its current name.
 
     Raises:
-        GalleryError: It is gone.
+        GalleryError: The table no longer exists.
     """
     if entry.gone:
         raise GalleryError(

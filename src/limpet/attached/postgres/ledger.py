@@ -1,4 +1,4 @@
-"""What is kept of attachments in the application's database: a schema of its own with a few small tables."""
+"""The ledger of attachments in the application's database: a schema of its own with a few small tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.upgrade.model import UpgradeModel
 
 SCHEMA = "limpet_attached"
-"""Not "limpet", where a gallery of ours is by default."""
+"""Not "limpet", the default schema of a gallery."""
 
 _ACLS = {
     "SCHEMA": ("pg_namespace", "nsp", "n", "regnamespace"),
@@ -29,9 +29,9 @@ _ACLS = {
 
 
 def closed(*made: str) -> str:
-    """Return the statement that takes every right on new objects from everybody but their owners.
+    """Return the statement that revokes all privileges on new objects from all roles but their owners.
 
-    PUBLIC may execute a new function, and ALTER DEFAULT PRIVILEGES may give further rights on anything.
+    PUBLIC may execute a new function, and ALTER DEFAULT PRIVILEGES may grant further privileges on anything.
 
     Args:
         *made: The objects in SQL, each after its kind, as in "TABLE limpet_attached.journal".
@@ -61,7 +61,7 @@ END
 
 
 def _place(relation: str) -> str:
-    """Return where a table is: a restored dump has another one, and its record numbers of another place."""
+    """Return the SQL for the location of a table: a restored dump has another, where its record's numbers are wrong."""
     server = "SELECT system_identifier FROM pg_control_system()"
     return f"concat_ws('/', ({server}), '{SCHEMA}.attachments'::regclass::oid, {relation}::oid)"
 
@@ -105,7 +105,7 @@ CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
     AS $${_MODEL_OF}$$;
 {_RIGHTS}"""
 CREATE = _TABLES.strip().removesuffix(";")
-"""What makes an empty ledger."""
+"""The statements that create an empty ledger."""
 
 
 _ENDED = f"""
@@ -118,19 +118,19 @@ ORDER BY sequence DESC LIMIT 1
 
 @dataclass(frozen=True)
 class TableRecord:
-    """What an attachment is made of; only its state changes.
+    """Fixed properties of an attachment; only its state changes.
 
     Args:
-        old: The model whose vectors were there.
-        new: The model that takes over.
+        old: The model of the existing vectors.
+        new: The new model.
         new_type: Type of the new vectors in SQL.
-        index: What indexes over the new vectors hold, see `attach`.
-        token: Which its triggers and columns carry, so that they are known again after a dump and restore.
-        new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
-            one; 0 where new ones are in a table of their own.
-        mark_number: Number of the column of marks, see `Layout`; 0 the same.
-        fires: Whether filling in may fire the application's own triggers.
-        model_number: Number of the column that says of which model a vector is; 0 where each has a place of its own.
+        index: Part of each new vector that indexes hold, see `attach`.
+        token: Token in its triggers and columns, which identifies them after a dump and restore.
+        new_number: Number of the column of new vectors, or of kept vectors if both models share a column; 0 if new
+            vectors are in a table of their own.
+        mark_number: Number of the column of marks, see `Layout`; 0 in the same case.
+        fires: Whether a backfill may fire the application's own triggers.
+        model_number: Number of the column with the model of each vector; 0 if each model has a place of its own.
     """
 
     table: AttachedTable
@@ -162,10 +162,10 @@ class TableRecord:
 
 @dataclass(frozen=True)
 class TableEntry(AttachmentEntry[TableRecord]):
-    """An attachment as the ledger has it; the table of its record is called as it is now.
+    """An attachment as the ledger has it; the table of its record has its current name.
 
     Args:
-        gone: Why there is no table of it, in words; empty where it is there.
+        gone: Why its table is missing, in words; empty if it exists.
         relation: The number under which the ledger has its table.
         restored: Whether its numbers are those of another database, from which the ledger was restored.
     """
@@ -176,21 +176,21 @@ class TableEntry(AttachmentEntry[TableRecord]):
 
 
 class TableLedger(AttachmentLedger[TableRecord]):
-    """The ledger of a database; every call but `is_there` belongs into a transaction.
+    """The ledger of a database; every call but `is_there` must be in a transaction.
 
     Args:
-        database: In which tables are attached.
+        database: The database of the attached tables.
     """
 
     records, prefix = TypeAdapter(TableRecord), f"{SCHEMA}."
     database: PostgresDatabase
 
     def is_there(self) -> bool:
-        """Say whether there is a ledger.
+        """Say whether the database has a ledger.
 
         Raises:
-            GalleryError: There is one that this version does not know.
-            LastingStoreError: It is another role's, which must not get the rights of a superuser.
+            GalleryError: This version does not know the format of the ledger.
+            LastingStoreError: Another role owns the ledger and must not get the privileges of a superuser.
         """
         kept = self.database.kept
         if kept is not None and SCHEMA in kept:
@@ -225,13 +225,13 @@ class TableLedger(AttachmentLedger[TableRecord]):
         return True
 
     def lock(self) -> None:
-        """Keep others from attaching during this transaction: lock the ledger, or create it if this role may.
+        """Prevent others from attaching in this transaction: lock the ledger, or create it if this role may.
 
-        Only roles that may write into the ledger can hold this lock, unlike an advisory lock.
+        Only roles that may write the ledger can hold this lock, unlike an advisory lock.
 
         Raises:
-            LockedError: Another process is making the ledger, or has just made it.
-            GalleryError: The schema is there, without a ledger.
+            LockedError: Another process is creating the ledger, or has just created it.
+            GalleryError: The schema exists, without a ledger.
         """
         if self.is_there():
             super().lock()
@@ -265,11 +265,11 @@ class TableLedger(AttachmentLedger[TableRecord]):
         return self.entry(self.add(record, event, **further))
 
     def renew_rights(self) -> None:
-        """Give the rights on the ledger again, which a dump may have been restored without."""
+        """Grant the privileges on the ledger again, since a dump may have been restored without them."""
         self.database.rows(_RIGHTS)
 
     def describe(self, number: int, record: TableRecord) -> None:
-        """Replace what an attachment is made of, in this database."""
+        """Replace the record of an attachment in this database."""
         oid = record.table.oid
         self.database.execute(
             f"UPDATE {SCHEMA}.attachments SET record = ?, relation = ?::oid::regclass, place = {_place('?')} "
@@ -320,7 +320,7 @@ class TableLedger(AttachmentLedger[TableRecord]):
                 gone = f"The ledger was restored from a dump, and not the table {called} with its triggers"
             elif name is None:
                 gone = f"The table {called} is gone"
-            else:  # it may have another name by now
+            else:  # it may have been renamed
                 table = replace(table, schema=str(schema), name=str(name))
             entries.append(replace(found, record=replace(found.record, table=table), gone=gone))
         return entries
@@ -331,22 +331,22 @@ class TableLedger(AttachmentLedger[TableRecord]):
         return None if key is None else [str(part) for part in key]
 
     def set_reached(self, number: int, key: Sequence[str] | None) -> None:
-        """Note up to which key rows were handed out; None for a pass that ended."""
+        """Store the key up to which rows were handed out; None for a pass that ended."""
         self.database.send(
             f"UPDATE {SCHEMA}.attachments SET reached = %s::text[] WHERE id = %s", [key if key is None else list(key),
                                                                                   number]
         )  # fmt: skip
 
     def end(self, entry: TableEntry, event: AttachmentEvent) -> None:
-        """Write the last event down and remove an attachment.
+        """Write the last event to the journal, and remove an attachment.
 
-        Its journal stays, and `model_of`, which stored functions and queries of the application may call.
+        The journal stays, and so does `model_of`, which stored functions and queries of the application may call.
         """
         table = entry.record.table
         self.note(entry.id, {**event, "schema": table.schema, "table": table.name, "vector": table.vector.name})
         self.database.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [entry.id])
 
     def ended(self, address: TableAddress) -> list[dict[str, object]]:
-        """Return the journal of the last upgrade that ended in what a URL means; nothing where none did."""
+        """Return the journal of the last upgrade of the table of a URL that ended; empty if there is none."""
         found = self.database.execute(_ENDED, [address.table, address.vector]) if self.is_there() else []
         return [event for (number,) in found for event in self.journal(number)]

@@ -1,4 +1,4 @@
-"""Rows of an attached table as sources of vectors read them: texts, and the vectors that are there."""
+"""Rows of an attached table as vector sources read them: texts and existing vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCK_TIMEOUT = 2.0  # seconds
 
 
 def id_of(key: Sequence[str]) -> str:
-    """Return how a row is called outside of its table: its key as text, or of several columns as a JSON list.
+    """Return the id of a row outside of its table: its key as text, or a JSON list for a key of several columns.
 
     >>> id_of(["17"]), id_of(["17", "de"])
     ('17', '["17", "de"]')
@@ -33,7 +33,7 @@ def key_of(identifier: str, record: TableRecord) -> list[str]:
     """Return the key that `id_of` wrote.
 
     Raises:
-        ConfigError: It wrote none for this table.
+        ConfigError: The id is not one of this table.
     """
     width = len(record.table.key)
     if width == 1:
@@ -48,14 +48,14 @@ def key_of(identifier: str, record: TableRecord) -> list[str]:
 
 
 class _TableRows:
-    """Rows of an attached table by id, as they are at the moment.
+    """Current rows of an attached table by id.
 
     Args:
-        database: A connection of its own; several threads may ask, one after the other.
+        database: A connection of its own; several threads may call it, one at a time.
     """
 
     side: ModelSide | None = None
-    """Of which model vectors are read; None where texts are."""
+    """The model whose vectors are read; None to read texts."""
 
     def __init__(self, database: PostgresDatabase, entry: TableEntry) -> None:
         self._database, self._entry, self._record = database, entry, entry.record
@@ -80,18 +80,18 @@ class _TableRows:
 
 
 def blank_text(record: TableRecord) -> str:
-    """Return whether a row has no text: NULL, empty, or white space; of a table without texts no row is known to."""
+    """Return the SQL for whether a row has no text: NULL, empty, or white space; false for a table without texts."""
     return f"{text_of(record)} !~ '\\S'" if record.table.texts else "false"
 
 
 class TableTexts(_TableRows):
-    """Texts of rows, of several columns with line breaks between; an `ItemSource`."""
+    """Texts of rows, several columns joined by line breaks; an `ItemSource`."""
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of the ids whose row is there, in the order given, and their texts; an empty one for NULL.
+        """Return the ids of existing rows, in the order given, and their texts; an empty text for NULL.
 
         Raises:
-            ConfigError: No column of texts was named.
+            ConfigError: No text column was named.
         """
         if not self._record.table.texts:
             raise ConfigError(
@@ -104,13 +104,13 @@ class TableTexts(_TableRows):
 
 
 class TableVectors(_TableRows):
-    """The up-to-date vectors of one model in the table, as directions: a `VectorSource`, for adapters and heads."""
+    """The up-to-date vectors of one model in the table, normalized: a `VectorSource` for adapters and heads."""
 
     side: ModelSide | None = "old"
 
     @property
     def fingerprint(self) -> str:
-        """Of the model."""
+        """Fingerprint of the model."""
         return self._record.old.fingerprint
 
     @property
@@ -119,7 +119,7 @@ class TableVectors(_TableRows):
         return Hypersphere(self._record.old.dim)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return the directions of those of the rows that have a vector other than zero, in the order given."""
+        """Return the normalized vectors of the rows with a nonzero vector, in the order given."""
         found = self._select(ids)
         there = [identifier for identifier in ids if identifier in found]
         vectors = decoded([found[identifier][-1] for identifier in there], self._record.old.dim)

@@ -1,4 +1,4 @@
-"""Whether vectors of two models may share a column: only where both directions of mixing were measured, and passed."""
+"""Check that vectors of two models may share a column: both directions of mixing must be measured and pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from limpet.evaluation.results import Evaluation
 from limpet.upgrade.model import UpgradeModel
 
 _SPACES = {"cosine": "hypersphere", "ip": "inner-product", "l2": "euclidean"}
-"""The space in which an index compares vectors, by the word in its operators."""
+"""The space in which an index compares vectors, by the distance in the name of its operator class."""
 _MEASURE = "`limpet evaluate --old … --new … --mixing 0.01 --out FOLDER` measures it"
 
 
@@ -19,8 +19,8 @@ def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: UpgradeMode
     """Refuse to mix vectors of two models unless an evaluation of these very models allows it.
 
     Raises:
-        GalleryError: Another dimension, other models, another way to compare vectors, or a meeting of queries and
-            items that was not measured or did not pass; both numbers are named.
+        GalleryError: The dimension, the models or the distance differ, or a combination of queries and items was not
+            measured or did not pass; the message names both numbers.
     """
     if new.dim != old.dim:
         raise _refused(
@@ -76,7 +76,7 @@ def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: UpgradeMode
 
 
 def _compared(definition: str) -> str:
-    """Return the space in which an index compares vectors; its operators where there is none; nothing of bits.
+    """Return the space in which an index compares vectors; its operators if there is no such space; empty for bits.
 
     >>> _compared("hnsw (emb vector_cosine_ops) WITH (m='8')"), _compared("hnsw (emb vector_l1_ops)")
     ('hypersphere', 'vector_l1_ops')

@@ -1,4 +1,4 @@
-"""What attaching to a table would do: its rights, refusals and SQL, known before anything changes."""
+"""Preparation of an attachment to a table: its privileges, refusals and SQL, known before anything changes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from limpet.upgrade.model import UpgradeModel
 
 
 class Preparation:
-    """What is known of a table before it is attached, read in one transaction.
+    """Facts about a table before it is attached, read in one transaction.
 
     Args:
-        database: To the database, within a transaction.
-        old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
-        new: The model that is to take over.
+        database: Connection to the database, within a transaction.
+        old: Fingerprint and note of the model of the existing vectors; its dimension is that of the vectors.
+        new: The new model.
         aside: Keep new vectors in a table of their own.
-        mixing: Write them into the column of the old ones, which this evaluation allows; into one beside it when None.
-        fire_triggers: Let filling fire the application's own triggers.
-        index: What indexes over the new vectors hold, see `attach`.
+        mixing: Evaluation that allows writing them to the column of the old ones; None to add a column.
+        fire_triggers: Let the backfill fire the application's own triggers.
+        index: Part of each new vector that indexes hold, see `attach`.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class Preparation:
         """Refuse a table that cannot be attached.
 
         Raises:
-            LastingStoreError: Rights are lacking, each with what gives it.
-            GalleryError: Something rules it out.
+            LastingStoreError: Privileges are missing; the message has the statement that grants each.
+            GalleryError: The table cannot be attached.
         """
         lacking = [right.statement for right in self.rights if not right.held]
         if lacking:
@@ -140,7 +140,7 @@ class Preparation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know before."""
+        """Notes to read before the start."""
         notes = [] if self.aside else [
             "SELECT * returns three more columns from now on; a prepared SELECT * fails once in every session. "
             "A vector that a statement copies from another row counts as of the model that the "
@@ -191,13 +191,13 @@ class Preparation:
         return tuple(notes)
 
     def entry(self, number: int) -> TableEntry:
-        """Return the attachment as it would be."""
+        """Return the attachment as a start would create it."""
         state = advance(AttachmentState(), self.event)
         return TableEntry(number, self.record, state, datetime.now().astimezone())
 
     @property
     def event(self) -> AttachmentEvent:
-        """What begins it."""
+        """The event that starts it."""
         record = self.record
         return {"kind": "start", "old": record.old.fingerprint, "new": record.new.fingerprint,
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
@@ -228,18 +228,18 @@ class Preparation:
         ]
 
     def layout(self, entry: TableEntry, relation: str) -> AnyLayout:
-        """Return the layout as it would be."""
+        """Return the layout as a start would create it."""
         return layout_in(entry, relation, entry.state)
 
     def table_statements(self, entry: TableEntry, relation: str) -> list[str]:
-        """Return what is done to the table."""
+        """Return the statements that change the table."""
         layout = self.layout(entry, relation)
         made = create_statements(entry, layout, entry.state)
         return [*layout.make(self.grants()), *made]
 
 
 def meant(entry: TableEntry, address: TableAddress) -> bool:
-    """Return whether a URL means an attachment."""
+    """Return whether a URL refers to an attachment."""
     table = entry.record.table
     return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
         "", table.vector.name
@@ -249,10 +249,10 @@ def meant(entry: TableEntry, address: TableAddress) -> bool:
 def known(
     database: PostgresDatabase, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool
 ) -> int | None:
-    """Return the attachment that is there of a table, if it is of these models.
+    """Return the existing attachment of a table, if it is of these models.
 
     Raises:
-        UpgradeStateError: It is of others.
+        UpgradeStateError: The existing attachment is of other models.
     """
     recognise(database)
     entries = TableLedger(database).entries()
@@ -289,7 +289,7 @@ def plan(
     fire_triggers: bool = False,
     index: str = "whole",
 ) -> StartPlan:
-    """Return what a start would do, in SQL, and the rights that it takes; nothing is changed."""
+    """Return the effects of a start, in SQL, and the privileges that it requires; nothing is changed."""
     address = read_table_address(url)
     database = PostgresDatabase(address.database)
     try:
@@ -314,7 +314,7 @@ def plan(
                     for statement in one.statements()
                 )
             layout = it.layout(entry, relation)
-            if isinstance(layout, OneColumn):  # a swap and a rollback turn a pointer in the ledger
+            if isinstance(layout, OneColumn):  # a swap and a rollback change a pointer in the ledger
                 steps["rollback"] = (OneColumn(entry, relation, "old").put_back(None, after=False),)
             elif not aside:
                 swapped = replace(entry, state=turned(entry.state, "new"))

@@ -1,4 +1,4 @@
-"""The statements that turn an attached table over, and that remove what was added to it."""
+"""Statements that swap or roll back an attached table, and that remove what was added to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def turned(state: AttachmentState, side: ModelSide, writes: ModelSide | None = N
 
 
 def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: ModelSide | None = None) -> list[str]:
-    """Return what makes the vectors of a model those that serve; where both share a column, who writes with what."""
+    """Return the statements that make a model's vectors serve; in a shared column, that change who writes with what."""
     state = turned(entry.state, side, writes)
     if entry.record.shared:
         return function_statements(entry, OneColumn(entry, relation, side), state)
@@ -39,7 +39,7 @@ def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: M
 
 
 def left_indexes(database: PostgresDatabase, entry: TableEntry) -> list[str]:
-    """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
+    """Return, in SQL, the remaining indexes over rows that lack a vector, except those that are dropped with others."""
     vector, own = entry.record.table.vector.name, entry.record.table.name
     found = database.rows(
         "SELECT nspname, made.relname, home.relname FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid "
@@ -51,13 +51,13 @@ def left_indexes(database: PostgresDatabase, entry: TableEntry) -> list[str]:
     return [
         quoted(str(schema), str(name))
         for schema, name, home in found
-        if re.sub(r"_cc(?:new|old)\d*$", "", str(name))  # what REINDEX CONCURRENTLY left half built
+        if re.sub(r"_cc(?:new|old)\d*$", "", str(name))  # invalid indexes that REINDEX CONCURRENTLY left
         in {index_name(vector, f"lacks_{side}", "" if home == own else str(home)) for side in SIDES}
     ]
 
 
 def names_to_restore(database: PostgresDatabase, entry: TableEntry) -> list[tuple[str, str]]:
-    """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
+    """Return the new indexes in SQL, with those of partitions, and the name of the old index that each replaces."""
     if entry.record.aside or entry.record.shared or entry.record.index == "none":
         return []
     table, found = entry.record.table, []
@@ -88,7 +88,7 @@ def inherited(
                              [record.table.oid, record.table.vector.number])  # fmt: skip
     [(comment,)] = database.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
     statistics, compression = said["attstattarget"], said.get("attcompression")
-    words = "NULL" if comment is None else literal(comment)  # in place of our mark
+    words = "NULL" if comment is None else literal(comment)  # replaces our mark
     made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {words}"]
     made += [f"{column} STATISTICS {statistics}"] * (statistics not in (None, -1))
     made += [f"{column} ({', '.join(said['attoptions'] or ())})"] * bool(said["attoptions"])
@@ -101,7 +101,7 @@ def inherited(
 
 
 def restored_not_null(database: PostgresDatabase, entry: TableEntry, relation: str) -> str:
-    """Return what makes the application's constraint again, by its name where the server knows one."""
+    """Return the statement that restores the application's constraint, with its name if the server stores one."""
     table = entry.record.table
     column = quoted(table.vector.name)
     [(number,)] = database.rows("SELECT current_setting('server_version_num')::int")

@@ -1,4 +1,4 @@
-"""What a table of an application is, as far as an upgrade of its vectors is concerned, and what rules one out."""
+"""Properties of an application's table that matter for an upgrade of its vectors, and reasons to refuse one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TableColumn:
 
     Args:
         type: Its type in SQL, such as ``vector(384)``.
-        number: By which PostgreSQL knows it, whatever it is called.
-        equals: The operator in SQL by which the index of the key compares values, wherever types of extensions are.
+        number: Number of the column in PostgreSQL, which does not depend on its name.
+        equals: The operator in SQL with which the key's index compares values, qualified by its schema.
     """
 
     name: str
@@ -39,8 +39,8 @@ class VectorIndex:
     """An index over the vectors.
 
     Args:
-        definition: What follows USING in its definition.
-        oid: By which PostgreSQL knows it.
+        definition: The part of its definition after USING.
+        oid: Object identifier in PostgreSQL.
     """
 
     name: str
@@ -53,12 +53,12 @@ class AttachedTable:
     """A table with vectors.
 
     Args:
-        oid: By which PostgreSQL knows it.
+        oid: Object identifier in PostgreSQL.
         partitioned: Whether its rows are in partitions.
         key: Columns that identify a row.
-        texts: Columns that vectors are made of.
-        not_null: Name of the constraint that every row has a vector; empty where there is none.
-        storage: Letter of how vectors are stored, where it is not as usual.
+        texts: Columns of the embedded text.
+        not_null: Name of the constraint that every row has a vector; empty if there is none.
+        storage: Letter of the storage mode of vectors, if it is not the default.
     """
 
     oid: int
@@ -82,12 +82,12 @@ class AttachedTable:
 
 
 def inspect(database: PostgresDatabase, address: TableAddress) -> AttachedTable:
-    """Read what a table is.
+    """Read the properties of a table.
 
     Raises:
-        ConfigError: There is no such table or column, or a kind of table that cannot be attached.
-        DataError: Vectors of several dimensions, or ids that are not unique.
-        GalleryError: A server or an extension that is too old, or a standby, which the database refuses.
+        ConfigError: The table or column does not exist, or is of a kind that cannot be attached.
+        DataError: The vectors have several dimensions, or ids are not unique.
+        GalleryError: The server or an extension is too old, or the server is a standby.
     """
     _check_server(database)
     oid, schema, name, partitioned = relation_named(database, address.table)
@@ -166,7 +166,7 @@ def relation_named(database: PostgresDatabase, table: str) -> tuple[int, str, st
     """Return oid, schema and name of a table, and whether it is partitioned.
 
     Raises:
-        ConfigError: There is none of that name, or it is of a kind that cannot be attached.
+        ConfigError: No table has that name, or its kind cannot be attached.
     """
     if not table:
         raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE")
@@ -202,7 +202,7 @@ def relation_named(database: PostgresDatabase, table: str) -> tuple[int, str, st
 
 
 def _key(database: PostgresDatabase, oid: int, table: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of the primary key, or check that those that were named identify a row."""
+    """Return the columns of the primary key, or check that the named columns identify a row."""
     uniques = [
         (bool(primary), [str(one) for one in names])
         for primary, names in database.rows(
@@ -280,7 +280,7 @@ def _indexes(database: PostgresDatabase, oid: int, vector: TableColumn) -> tuple
 
 
 def _measured(database: PostgresDatabase, table: AttachedTable) -> AttachedTable:
-    """Return the table with the dimension of its vectors, where the column does not say it."""
+    """Return the table with the dimension of its vectors, if the column does not declare it."""
     found = database.rows(
         f"SELECT vector_dims({quoted(table.vector.name)}), count(*) FROM {table.identifier} "
         f"WHERE {quoted(table.vector.name)} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC LIMIT 5"
@@ -298,7 +298,7 @@ def _measured(database: PostgresDatabase, table: AttachedTable) -> AttachedTable
 
 
 def bound(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place."""
+    """Return the objects that depend on the vector column, and would show old vectors or fail after a swap."""
     column, found = table.vector.name, []
     for kind, said in database.rows(
         "SELECT classid::regclass::text, pg_describe_object(classid, objid, objsubid) FROM pg_depend "
@@ -320,7 +320,7 @@ def bound(database: PostgresDatabase, table: AttachedTable) -> list[str]:
 
 
 def refusals(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return what rules the table out, wherever new vectors are in it."""
+    """Return why the table cannot be attached, wherever new vectors are stored."""
     column, found = table.vector.name, []
     for (said,) in database.rows(
         "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = %s AND adnum = %s",
@@ -351,7 +351,7 @@ def refusals(database: PostgresDatabase, table: AttachedTable) -> list[str]:
 
 
 def hidden_rows(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
+    """Report that rows of the table are hidden from this role, if they are, wherever new vectors are stored."""
     if not database.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
         return []
     return ["row-level security hides rows of the table from this role, which has to see all: start the upgrade as "
@@ -359,7 +359,7 @@ def hidden_rows(database: PostgresDatabase, table: AttachedTable) -> list[str]:
 
 
 def row_types(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return functions that take or return rows of the table, whose type gets further columns."""
+    """Return functions that take or return rows of the table, whose type gets additional columns."""
     return [
         str(name)
         for (name,) in database.rows(
@@ -371,7 +371,7 @@ def row_types(database: PostgresDatabase, table: AttachedTable) -> list[str]:
 
 
 def firing_triggers(database: PostgresDatabase, table: AttachedTable) -> list[str]:
-    """Return the application's triggers that every update of a row fires, also one that fills a vector in."""
+    """Return the application's triggers that every update of a row fires, including a backfill."""
     return [str(name) for (name,) in database.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
 
 
@@ -379,21 +379,21 @@ FIRING = (
     "SELECT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 16 <> 0 "
     "AND tgenabled IN ('O', 'A') AND (tgattr = '' OR %s = ANY(tgattr::int2[])) AND tgname NOT LIKE 'zz\\_limpet\\_%%'"
 )
-"""See `firing_triggers`; it takes the table and the number of its column of vectors."""
+"""See `firing_triggers`; its parameters are the table and the number of its vector column."""
 
 
 def rights(
     database: PostgresDatabase, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
 ) -> list[Right]:
-    """Return the rights that attaching takes, no more.
+    """Return the privileges that attaching requires, no more.
 
     Args:
-        database: To the database, within a transaction.
+        database: Connection to the database, within a transaction.
         table: See `inspect`.
-        schema: Of the ledger.
+        schema: Schema of the ledger.
         aside: Whether new vectors go to a table of their own.
         shared: Whether they go to the column of the old ones.
-        silent: Whether there are triggers of the application that filling must not fire.
+        silent: Whether the application has triggers that the backfill must not fire.
     """
     [(role, here, vectors)] = database.rows(
         "SELECT quote_ident(current_user), quote_ident(current_database()), (SELECT nspname FROM pg_extension "

@@ -1,4 +1,4 @@
-"""Triggers that mark rows the application writes, so that no vector passes for one of another model or text.
+"""Triggers that mark rows the application writes, so that no vector is taken for one of another model or text.
 
 If both vectors are in columns of one row, a third column holds the row's mark. It records when the application last
 changed the row, which tells a backfill whether a vector that it made still belongs to the row. It also records which
@@ -42,19 +42,19 @@ from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.database import WRITTEN_OUT, literal, quoted
 from limpet.engines.sides import OTHER, SIDES
 
-_FILLS = (  # anybody may set it, and then call a function that has its owner's rights: it counts where the role that
-    # writes may write into the ledger, and whose session it is may act as that role
+_FILLS = (  # any role may set it, and then call a function with its owner's privileges: it counts only if the writing
+    # role may write the ledger, and the session's role may act as that role
     "coalesce(current_setting('limpet.filling', true) = 'on', false) "
     f"AND has_table_privilege('{SCHEMA}.attachments', 'UPDATE')"
     " AND pg_has_role(session_user, current_user, 'MEMBER')"
 )
-# What triggers of the application write meanwhile, in rows elsewhere, is the application's: the depth of triggers is 0
-# in the condition of the first one, 1 in its function.
+# Writes of the application's triggers to other rows meanwhile are the application's: the trigger depth is 0 in the
+# condition of the first trigger, 1 in its function.
 _IS_FILL = f"{_FILLS} AND pg_trigger_depth() = 0"
 
 
 def trigger_name(entry: TableEntry, what: str) -> str:
-    """Return the name of a trigger; those that begin with z are the last of those that PostgreSQL fires for a row."""
+    """Return the name of a trigger; PostgreSQL fires those that begin with z last for a row."""
     return f"zz_limpet_{entry.id}_{what}"
 
 
@@ -65,13 +65,13 @@ def drop_statement(entry: TableEntry) -> str:
 
 
 def create_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentState) -> list[str]:
-    """Return what makes the functions of the triggers and, in place of earlier ones, the triggers."""
+    """Return the statements that create the trigger functions and create or replace the triggers."""
     triggers = _aside_triggers(entry, layout) if isinstance(layout, Aside) else _triggers(entry, layout)
     return [*function_statements(entry, layout, state), *triggers]
 
 
 def function_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentState) -> list[str]:
-    """Return what makes the functions of the triggers; no table is locked for it. See `create_statements`."""
+    """Return the statements that create the trigger functions; they lock no table. See `create_statements`."""
     if isinstance(layout, Aside):
         made = {"on_write": _aside_function(entry, layout)}
     elif isinstance(layout, OneColumn):
@@ -82,10 +82,10 @@ def function_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentS
 
 
 def _given(entry: TableEntry, layout: AnyLayout, functions: Iterable[str]) -> str:
-    """Return what gives functions to the table's owner: to act with its rights, or to be triggers of its partitions.
+    """Return the statements that grant functions to the table's owner, which uses them or creates partitions.
 
-    Whoever owns a table makes its partitions, for which PostgreSQL asks the right to execute their triggers. And where
-    a superuser attaches, our update of a row fires the triggers of the table's owner with that role's rights alone.
+    The owner of a table creates its partitions, for which PostgreSQL requires the right to execute their triggers. If
+    a superuser attaches, our update of a row fires the triggers of the table's owner with that role's privileges only.
     """
     execute = "".join(
         f"EXECUTE format('GRANT EXECUTE ON FUNCTION {_named(entry, one)}() TO %I', one.owner); " for one in functions
@@ -120,7 +120,7 @@ def _named(entry: TableEntry, function: str) -> str:
 
 
 def _rows_differ(one: Sequence[str], another: Sequence[str]) -> str:
-    """Return whether values differ in a bit, without an operator: those of other schemas do not come through a dump."""
+    """Return whether values differ in a bit, without an operator: a dump loses operators of other schemas."""
     return f"record_image_ne(ROW({', '.join(one)}), ROW({', '.join(another)}))" if one else "false"
 
 
@@ -143,20 +143,20 @@ def _trigger(entry: TableEntry, relation: str, what: str, when: str, condition: 
 def _triggers(entry: TableEntry, layout: ColumnLayout | OneColumn) -> list[str]:
     table, source = entry.record.table, _changed(column.name for column in entry.record.table.texts)
     vectors = [layout.home, *(name for name, _ in layout.added.values())]
-    watched = [*vectors, *(column.name for column in table.key)]  # another key: it is no row that was handed out
-    there = " AND ".join(f"(NEW.{quoted(name)} IS NULL) IS NOT NULL" for name in vectors)  # goes with the columns
+    watched = [*vectors, *(column.name for column in table.key)]  # another key: not the row that was handed out
+    there = " AND ".join(f"(NEW.{quoted(name)} IS NULL) IS NOT NULL" for name in vectors)  # dropped with the columns
     own, mark = quoted(layout.home if isinstance(layout, OneColumn) else layout.served), quoted(layout.mark_name)
     kinds = {
         "insert": ("BEFORE INSERT", there),
         "moved": ("AFTER INSERT", f"(NEW.{mark})[1] = {MOVED}"),
         "source": ("BEFORE UPDATE", f"({source}) AND {there}"),
         "row": ("BEFORE UPDATE", f"NOT ({source}) AND {_changed(watched)}"),
-        # NULL written over NULL: the application takes back a vector that was to be filled in. By its name it is fired
-        # before the others, which may themselves make NULL of a vector
+        # NULL written over NULL: the application withdraws a vector that was to be filled. Its name makes this trigger
+        # fire before the others, which may themselves set a vector to NULL
         "nulled": (f"BEFORE UPDATE OF {own}", f"OLD.{own} IS NULL AND NEW.{own} IS NULL AND (OLD.{mark})[1] <> 0"),
     }
     if not entry.record.fires:
-        for what in ("row", "nulled"):  # a text that changes with a fill, by the application's own triggers, is seen
+        for what in ("row", "nulled"):  # detects a text that the application's own triggers change during a fill
             when, condition = kinds[what]
             kinds[what] = when, f"NOT ({_IS_FILL}) AND ({condition})"
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
@@ -165,14 +165,14 @@ def _triggers(entry: TableEntry, layout: ColumnLayout | OneColumn) -> list[str]:
 def _function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -> str:
     """Return the function of the triggers.
 
-    A vector that is inserted with the model that does not serve is moved after the insertion, not before: a statement
-    with ON CONFLICT DO UPDATE takes over what is there before.
+    A vector inserted with the model that does not serve is moved after the insertion, not before: a statement with
+    ON CONFLICT DO UPDATE uses the values that it finds before.
     """
     record, serves, hides = entry.record, layout.serving, OTHER[layout.serving]
     served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
     serving, passive = state.fingerprint(serves), state.fingerprint(hides)
     one_dim, texts = record.old.dim == record.new.dim, bool(record.table.texts)
-    keeps = serves == "new" and texts  # an old vector is of the same texts as before
+    keeps = serves == "new" and texts  # an old vector belongs to the same texts as before
     of_served, of_hidden = digest("texts", f"NEW.{served}"), digest("texts", f"NEW.{hidden}")
     place = {side: f"[{SIDES.index(side) + 2}]" for side in SIDES}
 
@@ -188,13 +188,13 @@ def _function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -
         f"CASE WHEN (NEW.{mark}){place[side]} = {made} THEN (NEW.{mark}){place[side]} END"
         for side, made in ((serves, of_served), (hides, of_hidden))
     )
-    # An update that moves a row to another partition has fired these triggers before, so that its mark fits the row.
+    # An update that moves a row to another partition has already fired these triggers, so its mark fits the row.
     first, known = f"(NEW.{mark})[1]", {side: f"(NEW.{mark}){place[side]}" for side in SIDES}
     copied = f"""{first} < 0 OR {first} = 0 AND (NEW.{served} IS NOT NULL OR NEW.{hidden} IS NOT NULL)
                 OR {first} = {AT_START} AND {known["old"]} IS NULL
                 OR {known[serves]} IS NOT NULL AND {known[serves]} IS DISTINCT FROM {of_served}
                 OR {known[hides]} IS DISTINCT FROM (CASE WHEN NEW.{hidden} IS NOT NULL THEN {of_hidden} END)"""
-    # a trigger of the application may have changed text or vectors in the very statement that is ours
+    # a trigger of the application may have changed text or vectors in our own statement
     seen = f"""IF (NEW.{mark}){place[serves]} <> {of_served} OR (NEW.{mark}){place[hides]} <> {of_hidden} THEN
             NEW.{mark} := {marked(NOW, same_served, same_hidden)};
         END IF;"""
@@ -303,7 +303,7 @@ END
 
 
 def _texts(entry: TableEntry) -> str:
-    """Return what reads the text of the row; where a column of it has another name now, it is unknown."""
+    """Return the expression that reads the row's text; it is unknown if one of its columns was renamed."""
     names = ", ".join(literal(column.name) for column in entry.record.table.texts)
     if not names:
         return "texts := '';"
@@ -314,7 +314,7 @@ def _texts(entry: TableEntry) -> str:
 
 
 def _moving_function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -> str:
-    """Return the function that moves the vector of a new row to the other column; who inserts may not update."""
+    """Return the function that moves the vector of a new row to the other column; an inserting role may not update."""
     served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
     moved = f"UPDATE %I.%I AS t SET {hidden} = t.{served}, {served} = NULL, " \
             f"{mark} = ARRAY[{NOW}, (t.{mark})[2], (t.{mark})[3]] " \
@@ -349,7 +349,7 @@ END
 
 
 def _settings(entry: TableEntry) -> str:
-    """Return settings by which values that are no texts become the same ones for every writer, and for us."""
+    """Return settings that make values of other types than text render the same for every writer, and for us."""
     texts = all(re.match("text|character|citext", column.type) for column in entry.record.table.texts)
     return "" if texts else "".join(f" SET {name} = {literal(value)}" for name, value in WRITTEN_OUT.items())
 
@@ -357,7 +357,7 @@ def _settings(entry: TableEntry) -> str:
 def _created(
     entry: TableEntry, body: str, function: str = "on_write", *, definer: bool = False, settings: str = ""
 ) -> str:
-    """Return what makes a function of triggers; no schema that others may create in is looked into for a name."""
+    """Return the statement that creates a trigger function; its search path has no schema that others may create in."""
     return (
         f"CREATE OR REPLACE FUNCTION {_named(entry, function)}() RETURNS trigger LANGUAGE plpgsql "
         f"SECURITY {'DEFINER' if definer else 'INVOKER'} SET search_path = pg_catalog, pg_temp{settings} "
@@ -366,9 +366,9 @@ def _created(
 
 
 def _only_here(entry: TableEntry) -> str:
-    """Return what refuses a table that is not the attached one, or a part of it.
+    """Return the check that refuses a table that is neither the attached one nor a partition of it.
 
-    After a dump and restore it has another number, under which the ledger knows it at once.
+    After a dump and restore the table has another number, which the ledger knows at once.
     """
     table = entry.record.table
     root = "coalesce(pg_partition_root(TG_RELID), TG_RELID)"
@@ -385,12 +385,12 @@ def _only_here(entry: TableEntry) -> str:
 def _one_column_function(entry: TableEntry, layout: OneColumn, state: AttachmentState) -> str:
     """Return the function of the triggers where vectors of both models share a column.
 
-    A vector that was kept is recognised when it is written: by an application that read the row before the two changed
-    places, and writes all of it.
+    A kept vector is recognised when it is written: by an application that read the row before the two vectors were
+    exchanged, and writes the whole row.
     """
     own, kept, mark, model = map(quoted, (layout.home, layout.kept_name, layout.mark_name, layout.model_name))
     made = digest("texts", f"NEW.{own}", f"NEW.{kept}")
-    # a trigger of the application may have changed text or vector in the very statement that is ours
+    # a trigger of the application may have changed text or vector in our own statement
     seen = f"""IF (NEW.{mark})[2] <> {made} THEN
             NEW.{model} := split_part(NEW.{model}, ' ', 1) || {literal(BEFORE)};
             NEW.{kept} := NULL;
@@ -455,7 +455,7 @@ END
 
 
 def _not_null(layout: ColumnLayout, condition: str) -> str:
-    """Return what refuses rows that the application's own constraint would have refused."""
+    """Return the check that refuses rows that the application's own constraint would have refused."""
     table = layout.record.table
     if not table.not_null:
         return ""
@@ -467,7 +467,7 @@ def _not_null(layout: ColumnLayout, condition: str) -> str:
 
 
 def _aside_function(entry: TableEntry, layout: Aside) -> str:
-    """Return the function of triggers that mark rows in the table of new vectors, with the rights of the attacher."""
+    """Return the trigger function that marks rows in the table of new vectors, with the privileges of its creator."""
     record = entry.record
     columns = ", ".join(quoted(column.name) for column in record.table.key)
 

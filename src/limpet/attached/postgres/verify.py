@@ -1,4 +1,4 @@
-"""Whether a table is as its attachment left it, and which queries of the application an upgrade concerns."""
+"""Verify that a table is as its attachment left it, and find the application's queries that an upgrade affects."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from limpet.errors import GalleryError, StoreError, shown
 from limpet.upgrade.base import NamedQuery
 
 _SAMPLE = 256
-"""Rows, at most, that are embedded again."""
-_FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
+"""Maximum number of rows to embed again."""
+_FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and share of the live rows: as autovacuum counts
 _OURS = ("limpet_attached.", "zz_limpet_", "limpet.filling")
 _STATEMENTS = (
     "SELECT queryid::text || '-' || userid || '-' || toplevel, query, calls FROM {}.pg_stat_statements "
@@ -29,7 +29,7 @@ _STATEMENTS = (
 
 
 def table_problems(database: PostgresDatabase, entry: TableEntry) -> list[str]:
-    """Return what is not as it should be, each with what to do; within a transaction."""
+    """Return the problems of a table, each with what to do; within a transaction."""
     try:
         layout = layout_of(database, entry)
     except StoreError:
@@ -52,14 +52,14 @@ def table_problems(database: PostgresDatabase, entry: TableEntry) -> list[str]:
 
 
 def trigger_problems(database: PostgresDatabase, entry: TableEntry, layout: AnyLayout) -> list[str]:
-    """Return which of our triggers are gone or switched off; within a transaction."""
+    """Return our triggers that are missing or disabled; within a transaction."""
     found = []
     triggers = database.rows(
         "SELECT tgname, min(CASE tgenabled WHEN 'A' THEN 'Z' ELSE tgenabled::text END) FROM pg_trigger "
         "WHERE (tgrelid = %s OR tgrelid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) "
         "AND starts_with(tgname::text, %s) GROUP BY tgname ORDER BY tgname",
         [entry.record.table.oid, entry.record.table.oid, f"zz_limpet_{entry.id}_"],
-    )  # of a trigger of partitions the one that is switched off most
+    )  # of a trigger on partitions, report the most disabled one
     expected = len(layout.triggers)
     if len(triggers) != expected:
         found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet upgrade writes --of "
@@ -75,7 +75,7 @@ def trigger_problems(database: PostgresDatabase, entry: TableEntry, layout: AnyL
 
 
 def _replaced_rows(database: PostgresDatabase, entry: TableEntry) -> list[str]:
-    """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
+    """Report many replaced rows: an index scan visits them and finds fewer others."""
     oid = entry.record.table.oid
     [(dead, live)] = database.rows(
         "SELECT coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables "
@@ -92,9 +92,9 @@ def _replaced_rows(database: PostgresDatabase, entry: TableEntry) -> list[str]:
 def written_since(
     database: PostgresDatabase, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
 ) -> tuple[KeyBatch, dict[str, NDArray[np.float32]]]:
-    """Return rows that the application wrote since a moment, some by chance if many, and their vectors of a model.
+    """Return rows that the application wrote since a time, a random sample if many, and their vectors of a model.
 
-    Only vectors that are of the row's text, as far as is known; within a transaction.
+    Only vectors of the row's current text are returned, as far as known; within a transaction.
     """
     record, vector = entry.record, layout.current(side)
     rows = database.rows(
@@ -108,7 +108,7 @@ def written_since(
 
 
 def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
-    """Return queries that the upgrade concerns, and why none could be watched; empty where they could."""
+    """Return queries that the upgrade affects, and why none could be watched; empty if they could."""
     found = database.execute(
         "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
         "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
@@ -139,7 +139,7 @@ def queries_of(database: PostgresDatabase, entry: TableEntry, watch: float) -> t
 
 
 def concern(query: str, entry: TableEntry) -> str:
-    """Return what about a query should change; empty for nothing."""
+    """Return what should change about a query; empty for nothing."""
     table = entry.record.table
     said = query.lower()
     ours = (*_OURS, f"{table.identifier} AS t".lower())

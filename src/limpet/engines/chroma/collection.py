@@ -32,8 +32,8 @@ class ChromaEngine(Engine):
     Use it for a collection on a Chroma server.
 
     Args:
-        dim: Dimension of the new vectors, which Chroma takes from the first of them.
-        version: A value of the metadata that the application changes with every write; None to compare rows as a whole.
+        dim: Dimension of the new vectors, which Chroma infers from the first one.
+        version: Metadata field that the application changes with every write; None to compare whole rows.
 
     >>> from limpet import start_upgrade
     >>> from limpet.upgrade.model import UpgradeModel
@@ -63,20 +63,20 @@ class ChromaEngine(Engine):
         """Return the collection, and another one.
 
         Raises:
-            ConfigError: An alias is wanted.
+            ConfigError: An alias was requested.
         """
         refuse(wanted.alias is not None, f"alias={wanted.alias}.",
                "no alias, which Chroma has none of; the application asks `current`")  # fmt: skip
         return Target(wanted.collection), Target(wanted.name_after(wanted.collection))
 
-    # Places
+    # Collections
 
     def is_there(self) -> bool:
-        """Say whether the new collection is there."""
+        """Say whether the new collection exists."""
         return self._service.find(self._targets["new"].collection) is not None
 
     def create(self) -> None:
-        """Make the new collection with the settings of the old one, without its embedding function."""
+        """Create the new collection with the settings of the old one, without its embedding function."""
         if not self.is_there():
             old = self._service.described(self._targets["old"].collection)
             self._service.create(self._targets["new"].collection, old)
@@ -90,17 +90,17 @@ class ChromaEngine(Engine):
         return (IndexStatus(self._targets["new"].collection, True),) if self.is_there() else ()
 
     def aliased(self, alias: str) -> str | None:
-        """Return nothing: Chroma has no aliases."""
+        """Return None: Chroma has no aliases."""
         return None
 
     def set_alias(self, alias: str, side: ModelSide) -> None:
-        """Refuse an alias, which Chroma has none of."""
+        """Refuse an alias, since Chroma has none."""
         raise GalleryError(f"Chroma has no alias '{alias}'.", expected="an application that asks `current`")
 
     # Rows
 
     def _collection(self, side: ModelSide) -> ChromaCollectionRecord | None:
-        """Return the collection of a side; the new one may not be there."""
+        """Return the collection of a side; None if the new one does not exist."""
         name = self._targets[side].collection
         found = self._service.described(name) if side == "old" else self._service.find(name)
         self._seen[side] = found
@@ -109,7 +109,7 @@ class ChromaEngine(Engine):
     def scan(
         self, side: ModelSide, pace: Pace, *, digests: bool = True
     ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids, as of one moment, and digests of all rows of a side."""
+        """Yield ids, from one snapshot, and digests of all rows of a side."""
         collection = self._collection(side)
         if collection is None:
             return
@@ -126,7 +126,7 @@ class ChromaEngine(Engine):
             yield [(row.id, row.digest) for row in map(self._row, records)]
 
     def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
-        """Return those of the rows that are there."""
+        """Return the existing rows."""
         collection = self._collection(side)
         if collection is None:
             return []
@@ -145,7 +145,7 @@ class ChromaEngine(Engine):
     def put(
         self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
     ) -> None:
-        """Write rows as a whole: what Chroma would leave of earlier ones is removed by the same request."""
+        """Write whole rows: the same request removes fields of earlier versions that Chroma would keep."""
         if there is None:
             there = {row.id: row for row in self.fetch(side, [row.id for row in rows], vectors=False)}
         collection = self._seen[side] or self._service.described(self._targets[side].collection)

@@ -1,6 +1,6 @@
-"""Requests to a server of Chroma, by its HTTP API alone.
+"""Requests to a Chroma server over its HTTP API.
 
-Chroma's own Python package would build the embedding function that a collection names, which can load a model.
+Chroma's own Python package would create the collection's embedding function, which can load a model.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from limpet.engines.services import authority_of, flag
 from limpet.errors import LastingStoreError, StoreError, reason, unknown_name
 
 PORT = 8000
-"""Of a server whose URL names none."""
+"""Default port of a server."""
 SCOPES = {"tenant": "default_tenant", "database": "default_database"}
-"""Options of a URL that say where in a server a collection is, each with what is meant without it."""
+"""URL options that select the tenant and database of a collection, with their defaults."""
 OPTIONS = ("https", *SCOPES)
-"""What a URL may say besides what URLs of every kind may."""
+"""URL options in addition to those of all kinds of sources."""
 _READ, _WRITTEN = 16_384, 1_024
-"""Rows of a request: a server's SQLite takes 32,766 ids in one, and a server 40 MiB."""
+"""Rows per request: a server's SQLite takes 32,766 ids, and a server 40 MiB."""
 ID, EMBEDDING, DOCUMENT, URI = OWN = ("id", "embedding", "document", "uri")
-"""What Chroma keeps of a row besides its metadata."""
+"""Fields of a row in Chroma, apart from its metadata."""
 _INCLUDED = {EMBEDDING: "embeddings", DOCUMENT: "documents", URI: "uris", "metadata": "metadatas"}
 _EMPTY: Mapping[str, Any] = {EMBEDDING: None, DOCUMENT: None, URI: None, "metadata": {}}
 _TOKEN = "CHROMA_TOKEN"
@@ -37,7 +37,7 @@ _Item = TypeVar("_Item", str, "Record")
 
 
 class ChromaCollectionRecord(TypedDict, total=False):
-    """What Chroma says of a collection, as far as it is read here."""
+    """Chroma's description of a collection, as far as it is used here."""
 
     id: Required[str]
     configuration_json: Mapping[str, Any]
@@ -48,11 +48,11 @@ class ChromaCollectionRecord(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a collection; what was not asked for is empty.
+    """A row of a collection; fields that were not requested are empty.
 
     Args:
-        document: Its text. Chroma cannot remove one, so an empty text counts as none.
-        uri: Where the item itself is; an empty one counts as none, too.
+        document: Text of the row. Chroma cannot remove a text, so an empty one counts as none.
+        uri: Location of the item; an empty one also counts as none.
         metadata: Values by name; a value of None removes one.
     """
 
@@ -64,7 +64,7 @@ class Record:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Everything but the vector by the name of its column: metadata called as one of `OWN` is "metadata.NAME".
+        """Everything but the vector by column name: metadata with a name in `OWN` is "metadata.NAME".
 
         >>> Record("1", document="a cat", metadata={"uri": 3}).values
         {'metadata.uri': 3, 'document': 'a cat', 'uri': None}
@@ -94,19 +94,19 @@ class Service:
             headers={"Authorization": f"Bearer {token}", "X-Chroma-Token": token} if token else {},
             timeout=60,
             follow_redirects=False,
-            verify=https,  # reading certificates takes time, and http has no use for them
+            verify=https,  # reading certificates takes time, and http does not use them
             trust_env=False,  # no proxy, and no password of ~/.netrc
         )
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._http.close()
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, there: bool = True) -> Any:
-        """Return the answer; None for what is not there, where it need not be.
+        """Return the response; None for a missing object if `there` is false.
 
         Raises:
-            StoreError: The server is out of reach, or refuses.
+            StoreError: The server is unreachable, or refuses.
         """
         try:
             response = self._http.request(method, f"/collections{path}", json=body)
@@ -129,17 +129,17 @@ class Service:
     # Collections
 
     def find(self, name: str) -> ChromaCollectionRecord | None:
-        """Return what Chroma says of a collection; None where there is none of the name."""
+        """Return the description of a collection; None if it does not exist."""
         found: ChromaCollectionRecord | None = self._send("GET", f"/{quote(name, safe='')}", there=False)
         if found is not None and not (isinstance(found, dict) and "id" in found):
             raise StoreError(f"{self._place} does not answer as Chroma does.", to_do="check the URL.")
         return found
 
     def described(self, name: str) -> ChromaCollectionRecord:
-        """Return what Chroma says of a collection.
+        """Return the description of a collection.
 
         Raises:
-            ConfigError: There is none of the name.
+            ConfigError: The collection does not exist.
         """
         found = self.find(name)
         if found is None:
@@ -147,9 +147,9 @@ class Service:
         return found
 
     def create(self, name: str, like: ChromaCollectionRecord) -> None:
-        """Make a collection with the settings of another one.
+        """Create a collection with the settings of another one.
 
-        The embedding function stays behind: it names the model of the other collection.
+        The embedding function is not copied: it names the model of the other collection.
         """
         settings, metadata = like.get("schema"), like.get("metadata")
         if settings is None or any(one.startswith("hnsw:") for one in metadata or {}):  # which forbid a schema
@@ -159,25 +159,25 @@ class Service:
         self._send("POST", "", {"name": name, "metadata": metadata, **made})
 
     def drop(self, name: str) -> None:
-        """Remove a collection where it is there."""
+        """Remove a collection if it exists."""
         self._send("DELETE", f"/{quote(name, safe='')}", there=False)
 
     # Rows
 
     def count(self, collection: ChromaCollectionRecord) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return int(self._send("GET", f"/{collection['id']}/count"))
 
     def ids(self, collection: ChromaCollectionRecord, where: Mapping[str, Any] | None = None) -> list[str]:
-        """Return the ids of all rows, or of those that meet a condition, as of one moment.
+        """Return the ids of all rows, or of those that match a condition, from one snapshot.
 
-        Pages by an offset would leave rows out where others are deleted meanwhile.
+        Pages by offset would skip rows if others are deleted meanwhile.
         """
         found: list[str] = self._got(collection, {"include": [], "where": where})["ids"]
         return found
 
     def get(self, collection: ChromaCollectionRecord, include: Sequence[str], ids: Sequence[str]) -> list[Record]:
-        """Return those of some rows that are there, with "metadata" and what of `OWN` is named."""
+        """Return the existing rows of some ids, with "metadata" and the named fields of `OWN`."""
         return [one for part in _parts(ids, _READ) for one in self._some(collection, include, ids=part)]
 
     def first(self, collection: ChromaCollectionRecord, include: Sequence[str], limit: int) -> list[Record]:
@@ -194,7 +194,7 @@ class Service:
         ]
 
     def _got(self, collection: ChromaCollectionRecord, asked: Mapping[str, Any], attempts: int = _ATTEMPTS) -> Any:
-        """Ask for rows, and again where one was deleted after its text was read and before its vector was."""
+        """Request rows, and repeat if one was deleted between reading its text and reading its vector."""
         try:
             return self._send("POST", f"/{collection['id']}/get", asked)
         except StoreError as error:
@@ -203,7 +203,7 @@ class Service:
         return self._got(collection, asked, attempts - 1)
 
     def upsert(self, collection: ChromaCollectionRecord, records: Sequence[Record]) -> None:
-        """Write rows; of one that is there, metadata that is not named stays, and what is None of the others."""
+        """Write rows; in an existing row, metadata that is not named stays, and so do other fields that are None."""
         for part in _parts(records, _WRITTEN):
             self._send("POST", f"/{collection['id']}/upsert", {
                 "ids": [one.id for one in part], "embeddings": [one.embedding for one in part],
@@ -229,13 +229,13 @@ def _without_function(settings: Any) -> Any:
 
 @contextmanager
 def connected(address: Address) -> Iterator[Service]:
-    """Give the database of a server.
+    """Yield a client of a server's database.
 
-    The token is read from the environment variable CHROMA_TOKEN; with one the connection is encrypted unless
-    ``https=false`` is said. It goes to the host of the URL alone, also where that answers with another address.
+    The token is read from the environment variable CHROMA_TOKEN; with a token the connection is encrypted unless
+    ``https=false`` is given. It is sent only to the host of the URL, even if the host redirects.
 
     Raises:
-        ConfigError: The URL cannot be read.
+        ConfigError: The URL cannot be parsed.
     """
     service = Service(address)
     try:

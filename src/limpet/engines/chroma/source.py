@@ -1,7 +1,7 @@
 """Collections of Chroma: ``chroma://HOST:PORT/COLLECTION``.
 
-The ids are those of one moment. Rows are then read by their ids, page by page: a row that is there all the while is
-read exactly once, as it was when its page was read; one that is deleted meanwhile may be missing.
+The ids come from one snapshot. Rows are then read by id, page by page: a row that exists all the while is read exactly
+once, in its state when its page was read; a row that is deleted meanwhile may be missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from limpet.engines.services import collection_of
 from limpet.engines.source import declared_similarity, filter_of, kept, sampled
 
 _PAGE = 1024
-"""Ids asked for at a time."""
+"""Ids per request."""
 _SIMILARITIES = {"cosine": "cosine", "ip": "inner-product", "l2": "euclidean"}
 _COMPARISONS = {"=": "$eq", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte"}
 
@@ -38,16 +38,15 @@ _COMPARISONS = {"=": "$eq", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte"}
 class ChromaCollection:
     """One collection of a server.
 
-    Columns are "id", "embedding", "document" and "uri", and what the metadata hold; names that are taken are
-    "metadata.NAME". Lists are JSON. Which columns of metadata there are, and of which types, is seen from the first
-    rows.
+    Columns are "id", "embedding", "document" and "uri", and the metadata; metadata with one of these names is
+    "metadata.NAME". Lists are JSON. The metadata columns and their types are inferred from the first rows.
 
     Args:
         address: ``chroma://HOST:PORT/COLLECTION``; see `connected`.
 
     Raises:
-        ConfigError: There is no such collection, or the URL cannot be read.
-        StoreError: The server is out of reach, or refuses.
+        ConfigError: The collection does not exist, or the URL cannot be parsed.
+        StoreError: The server is unreachable, or refuses.
     """
 
     options: ClassVar[Collection[str]] = OPTIONS
@@ -71,7 +70,7 @@ class ChromaCollection:
 
     @property
     def rows(self) -> int:
-        """How many rows a reading gives."""
+        """Number of rows of a read."""
         pushed = self._pushed()
         with connected(self.address) as service:
             found = service.count(self._described) if pushed is None else len(service.ids(self._described, pushed))
@@ -84,10 +83,10 @@ class ChromaCollection:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return how vectors are compared, which every collection declares.
+        """Return the similarity of vectors, which every collection declares.
 
         Raises:
-            DataError: In a way that limpet has no space for.
+            DataError: No space has this similarity.
         """
         return declared_similarity(self, vector, {space_of(self._described)}, _SIMILARITIES)
 
@@ -116,14 +115,14 @@ class ChromaCollection:
             yield batch_of([_row(record) for record in found], self.schema, columns, self.name)
 
     def _pushed(self) -> Mapping[str, Any] | None:
-        """Return what of the conditions Chroma can look at; it may let more rows through."""
+        """Return the part of the conditions that Chroma can evaluate; it may let more rows through."""
         conditions = [
             {one.column: {_COMPARISONS[one.comparison]: one.value}} for one in self._where if self._compared(one)
         ]
         return {"$and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
 
     def _compared(self, one: Condition) -> bool:
-        """Say whether Chroma compares as we do: metadata, and of texts and truth values equality alone."""
+        """Say whether Chroma compares as limpet does: metadata, and texts and booleans only for equality."""
         if one.column in OWN or one.column.startswith("metadata.") or one.comparison not in _COMPARISONS:
             return False
         number = self.schema[one.column] in (pa.int64(), pa.float64())
@@ -135,7 +134,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def space_of(described: ChromaCollectionRecord) -> str:
-    """Return how a collection compares vectors, in Chroma's words.
+    """Return the distance of a collection, by Chroma's name.
 
     >>> space_of({"id": "7", "configuration_json": {"hnsw": {"space": "ip"}, "spann": None}})
     'ip'

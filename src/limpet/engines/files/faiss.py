@@ -1,8 +1,8 @@
-"""Indexes of FAISS that hold exact vectors: ``faiss:FILE?ids=FILE``.
+"""FAISS indexes of exact vectors: ``faiss:FILE?ids=FILE``.
 
-Their files are read by what is known of their format and not by FAISS, which builds whatever a file says: every length
-is compared with what there is of the file before anything is made of it, vectors stay in the file until they are asked
-for, and no crafted file can bring the process down.
+The files are parsed here and not by FAISS, which trusts their content: every length is checked against the size of the
+file before memory is allocated, vectors stay in the file until they are requested, and no crafted file can crash the
+process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIMILARITIES = {0: "inner-product", 1: "euclidean"}
 _FLAT = ("IxFI", "IxF2", "IxFl")
 _MAPS = ("IxMp", "IxM2")
 _NESTED = 4
-"""Indexes within indexes that a file may have."""
+"""Maximum nesting of indexes in a file."""
 _KEPT = "IndexFlat, IndexIDMap, IndexIVFFlat or IndexHNSWFlat, which keep the vectors as they are"
 
 
@@ -40,9 +40,9 @@ class Stored:
     """Vectors of an index.
 
     Args:
-        metric: How FAISS numbers the metric.
+        metric: FAISS's number of the metric.
         parts: Float32 (n, D), each mapped from the file.
-        ids: Of the rows of all parts, one after another, int64 (N,).
+        ids: Ids of the rows of all parts, one part after another, int64 (N,).
     """
 
     dim: int
@@ -52,7 +52,7 @@ class Stored:
 
 
 class _File:
-    """A file that is read from its beginning, no further than it reaches."""
+    """A file that is read from the start, with bounds checks."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, regular(path).stat().st_size
@@ -81,12 +81,12 @@ class _File:
 class FaissIndex:
     """The vectors of an index in a file, under the columns "id" and "vector".
 
-    Ids are those of an ``IndexIDMap`` or an ``IndexIVFFlat``, else the numbers of the rows; with ``ids=FILE``, an
-    ``.npy`` file or one with a line for every id, they are the entries of that file which these numbers name.
+    Ids are those of an ``IndexIDMap`` or an ``IndexIVFFlat``, else the row numbers; with ``ids=FILE``, an ``.npy`` file
+    or one with a line per id, these numbers are positions of the ids in that file.
 
     Raises:
-        ConfigError: There is no such file.
-        DataError: It is no index with exact vectors, or damaged; or the ids do not fit.
+        ConfigError: The file does not exist.
+        DataError: The file is no index of exact vectors, or damaged; or the ids do not fit.
     """
 
     options: ClassVar[Collection[str]] = ("ids",)
@@ -129,7 +129,7 @@ class FaissIndex:
 
     @property
     def rows(self) -> int:
-        """How many rows a reading gives, before conditions."""
+        """Number of rows of a read, before conditions."""
         count = int(self._starts[-1])
         return count if self.address.sample is None else min(count, self.address.sample.rows)
 
@@ -138,10 +138,10 @@ class FaissIndex:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return how the index compares.
+        """Return the similarity of the index.
 
         Raises:
-            DataError: By something else than inner products or the euclidean distance.
+            DataError: The metric is neither the inner product nor the Euclidean distance.
         """
         if self._stored.metric not in _SIMILARITIES:
             raise DataError(
@@ -195,7 +195,7 @@ def _read(file: _File, depth: int = 0) -> Stored:
     if depth == _NESTED:
         raise ValueError(f"more than {_NESTED} indexes within each other")
     dim, total = file.number("<i4"), file.number("<i8")
-    file.array("<i8", 2)  # of no meaning
+    file.array("<i8", 2)  # unused
     file.number("u1")  # whether it is trained
     metric = file.number("<i4")
     if metric > 1:
@@ -221,7 +221,7 @@ def _read(file: _File, depth: int = 0) -> Stored:
 
 
 def _checked(stored: Stored, dim: int, total: int) -> Stored:
-    """Refuse an index that holds something else than its head says."""
+    """Refuse an index whose content contradicts its header."""
     if stored.dim != dim or len(stored.ids) != total:
         raise ValueError(
             f"it announces {total} vectors of dimension {dim}, and holds {len(stored.ids)} of {stored.dim}"
@@ -231,7 +231,7 @@ def _checked(stored: Stored, dim: int, total: int) -> Stored:
 
 def _inverted(file: _File, depth: int, dim: int, metric: int) -> Stored:
     """Read the rest of an ``IndexIVFFlat``: vectors and ids by list."""
-    file.array("<u8", 2)  # lists, and how many of them are searched
+    file.array("<u8", 2)  # number of lists, and of lists to search
     _read(file, depth + 1)  # the quantizer
     direct = file.number("u1")
     file.vector("<i8")

@@ -1,4 +1,4 @@
-"""Parquet files, and folders of them, as tables: ``parquet:PATH``; their rows by id from a copy."""
+"""Parquet files, and folders of them, as tables: ``parquet:PATH``; lookup of rows by id uses a copy."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from limpet.errors import DataError, reason, refuse
 from limpet.support.documents import parsed_json
 
 RECORD = b"limpet"
-"""Key in the metadata of Parquet files under which they say what their vectors are."""
+"""Metadata key of Parquet files for the description of their vectors."""
 
 
 class ParquetTable:
-    """A Parquet file, or all of a folder one after another by name.
+    """A Parquet file, or all files of a folder, one after another by name.
 
     Args:
-        address: Its place is the file, or a folder of ``.parquet`` files with the same columns.
+        address: Address whose place is the file, or a folder of ``.parquet`` files with the same columns.
 
     Raises:
-        DataError: There is none, one cannot be read, or they have different columns.
+        DataError: No file exists, a file cannot be read, or they have different columns.
     """
 
     options: ClassVar[Collection[str]] = ()
@@ -83,7 +83,7 @@ class ParquetTable:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return None: a file says nothing of it."""
+        """Return None: a file declares no similarity."""
         return None
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ class ParquetTable:
         yield from self._of_ids(key, chosen(self.address.sample, ids), columns, rows)
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these ids, in any order, as the files were when these columns were first asked for."""
+        """Yield the rows of these ids, in any order, from the files' state when these columns were first requested."""
         [key] = needed(self, roles_of(self), "id")
         names = tuple(dict.fromkeys([key, *columns]))
         with self._copying:
@@ -121,7 +121,7 @@ class ParquetTable:
             file = _opened(path)
             try:
                 for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
-                    batch.validate(full=True)  # Arrow takes texts of a file for UTF-8 unseen
+                    batch.validate(full=True)  # Arrow does not validate UTF-8 of files
                     yield batch.select(list(columns))
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
@@ -130,7 +130,7 @@ class ParquetTable:
 
 
 def _record_of(name: str, text: bytes) -> VectorsRecord | None:
-    """Return what a file says of its vectors; None where nothing."""
+    """Return a file's declaration about its vectors; None if it has none."""
     try:
         record = parsed_json(text)
         if isinstance(record, dict) and isinstance(record.get("space") or {}, dict):
@@ -160,22 +160,22 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 _ROWS = 8192
-"""How many rows a batch should have: one is in memory while they are copied, and each is looked into."""
+"""Target number of rows per batch: one is in memory while rows are copied, and lookups search each."""
 _HASH = "hash of the id"
 
 
 class RowsById:
-    """Rows of record batches in a temporary file without a name, which is gone with this object or the process.
+    """Rows of record batches in an unnamed temporary file, which is removed with this object or the process.
 
-    Every batch is sorted by a hash of its ids, so that little more is read than the rows that are asked for.
+    Every batch is sorted by a hash of its ids, so that little more is read than the requested rows.
 
     Args:
-        schema: Of the batches; the first column holds ids.
-        batches: What is copied, of about `_ROWS` rows each.
-        name: What to call it in messages.
+        schema: Schema of the batches; the first column holds ids.
+        batches: Batches to copy, of about `_ROWS` rows each.
+        name: Name for messages.
 
     Raises:
-        DataError: The temporary file has no room, or an id is missing.
+        DataError: The disk of the temporary file is full, or an id is missing.
     """
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], name: str) -> None:
@@ -198,7 +198,7 @@ class RowsById:
                 to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER.",
                 intact="Nothing was changed.",
             ) from error
-        self._batches = list(pa.ipc.open_stream(pa.py_buffer(kept)))  # of the file, which is mapped into memory
+        self._batches = list(pa.ipc.open_stream(pa.py_buffer(kept)))  # views of the memory-mapped file
 
     def fetch(self, ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these ids, in any order."""

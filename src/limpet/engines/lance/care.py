@@ -1,4 +1,4 @@
-"""Maintenance of Lance tables: building approximate indexes, merging pieces, removing unused versions."""
+"""Maintenance of Lance tables: build approximate indexes, merge fragments, remove unused versions."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 from limpet.engines.lance.rows import Table
 
 INDEX_FROM = 5_000
-"""Rows from which on an approximate index is worth building."""
+"""Minimum number of rows for an approximate index."""
 
 VECTOR_INDEX = "vector_idx"
-PARTITION = 2_048  # rows that are compared for every part of the index that a search looks into
+PARTITION = 2_048  # rows per partition of the index
 
 PIECES = {1_024: 8, 16_384: 8, 262_144: 32}
-"""How many pieces of fewer rows than these a table may have before a commit makes larger ones of them.
+"""Maximum number of fragments with fewer rows than each key before a commit merges them into larger ones.
 
-A row is written again a few times at most on its way through the sizes, whatever the number of commits.
+A row is rewritten a few times at most on its way through the sizes, whatever the number of commits.
 """
 
 INDEX_LAG, INDEX_LAG_SHARE = 2_048, 1 / 32
-"""Rows, or the share of all rows, that searches may have to compare beside the indexes before a commit that merges
-pieces lets the indexes cover them."""
+"""Rows, or the share of all rows, that may be unindexed before a commit that merges fragments extends the indexes to
+them."""
 INDEX_PARTS = 4
-"""How many parts beside its first one an approximate index may have before they are made one."""
+"""Maximum number of index segments after the first one before they are merged."""
 
-_ALL = 2**31  # versions, more than there are
+_ALL = 2**31  # more than any number of versions
 _REMOVED = 0.45
-"""Share of removed rows above which a commit writes a piece again without them: searches read them, too.
+"""Share of removed rows above which a commit rewrites a fragment without them, since searches read them as well.
 
-A backfill that removes all rows of a remainder writes about as many rows again as there were.
+A backfill that removes all rows of a remainder rewrites about as many rows as it had.
 """
 
 
 def index_vectors(table: Table) -> None:
-    """Build an approximate index if there are enough rows, or let the one that there is cover new rows."""
+    """Build an approximate index if there are enough rows, or extend the existing one to new rows."""
     if any(index.name == VECTOR_INDEX for index in table.describe_indices()):
         merge(table)
     elif table.count_rows() >= INDEX_FROM:
@@ -42,13 +42,13 @@ def index_vectors(table: Table) -> None:
 
 
 def merge(table: Table) -> None:
-    """Merge all small pieces, and let indexes cover all rows; does nothing where nothing is to be done."""
+    """Merge all small fragments, and extend indexes to all rows; do nothing if neither is needed."""
     table.optimize.compact_files()
     _cover(table, {index.name for index in table.describe_indices()}, 0)
 
 
 def merge_pieces(table: Table) -> None:
-    """Merge small pieces where more have gathered than `PIECES` allows; write pieces again that lost many rows."""
+    """Merge small fragments if there are more than `PIECES` allows; rewrite fragments that lost many rows."""
     before = table.version
     for rows, most in PIECES.items():
         if sum(piece.physical_rows < rows for piece in table.get_fragments()) > most:
@@ -72,13 +72,13 @@ def _cover(table: Table, names: Collection[str], lag: float) -> None:
 
 
 def prune(table: Table, gone: Collection[int], *, certain: bool) -> None:
-    """Remove versions of a table, and all files that no other one needs.
+    """Remove versions of a table, and all files that no other version needs.
 
     Args:
-        table: Its newest version that is needed.
+        table: The newest version to keep.
         gone: The versions.
-        certain: Whether no other writer is at work. No clock is asked then; otherwise files that no version ever had
-            stay for seven days, for they may belong to one that is coming.
+        certain: Whether no other writer is at work. If so, file ages are ignored; otherwise files that no version ever
+            had stay for seven days, since they may belong to a commit in progress.
     """
     which: dict[str, Any] = {"versions": sorted(gone)} if gone else {"retain_versions": _ALL}
     table.cleanup_old_versions(**which, delete_unverified=certain)

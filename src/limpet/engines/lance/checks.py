@@ -1,7 +1,7 @@
-"""Reading back what a commit wrote to Lance, as a process would that has never seen it.
+"""Read back what a commit wrote to Lance, as a new process would.
 
-Lance may acknowledge what never reached the disk: an error of the last write of a small file is lost. So nothing that a
-commit wrote counts before it was opened anew, without any cache, and compared: rows, removals, indexes and versions.
+Lance may acknowledge data that never reached the disk: an error of the last write of a small file is lost. So nothing
+that a commit wrote takes effect before it is opened without caches and compared: rows, removals, indexes and versions.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from limpet.engines.lance.rows import COLUMN_TYPES, Table, among, index_folders,
 from limpet.errors import StoreError
 
 Piece = Any
-"""A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""
+"""A fragment of a Lance table: a file of rows, and a file with its removals."""
 
 
 def fresh(files: TableFiles, name: str, version: int) -> Table:
-    """Open a version of a table without anything that is remembered of it."""
+    """Open a version of a table without caches."""
     return open_table(files, name, version, lance.Session())
 
 
@@ -41,17 +41,17 @@ def compare(
     removed: Sequence[str],
     added: Sequence[pa.Table],
 ) -> Table:
-    """Compare a version of a table with the one before it and with what was done to it.
+    """Compare a version of a table with the one before it and with the changes.
 
-    Pieces that vanished and came (by a merge, say) hold the same rows but those removed and added; of the pieces that
-    stayed, removals are all that changed.
+    Fragments that were removed and added (by a merge, for example) hold the same rows except for those removed and
+    added; in the other fragments, only removals have changed.
 
     Returns:
-        The version, opened anew.
+        The version, opened without caches.
 
     Raises:
-        StoreError: Something else is there.
-        OSError, ValueError: Something cannot be read.
+        StoreError: The data differs.
+        OSError, ValueError: A file cannot be read.
     """
     after = fresh(files, name, version)
     old, new = ({} if table is None else {one.fragment_id: one for one in table.get_fragments()}
@@ -77,10 +77,10 @@ def compare(
 
 
 def read_whole(files: TableFiles, name: str, version: int) -> None:
-    """Read all that a version of a table needs: rows, removals, indexes.
+    """Read all files of a version of a table: rows, removals, indexes.
 
     Raises:
-        OSError, ValueError: Something cannot be read.
+        OSError, ValueError: A file cannot be read.
     """
     table = fresh(files, name, version)
     for _ in table.scanner(scan_in_order=True).to_batches():
@@ -90,7 +90,7 @@ def read_whole(files: TableFiles, name: str, version: int) -> None:
 
 
 def read_indexes(files: TableFiles, name: str, table: Table, known: set[str]) -> None:
-    """Read every file of the indexes of a table but those known."""
+    """Read every index file of a table except known ones."""
     for folder in index_folders(table) - known:
         for file in sorted(files.below(name, f"_indices/{folder}")):
             options = None if files.options is None else dict(files.options)
@@ -110,7 +110,7 @@ def _without(rows: Iterable[pa.Table], ids: Sequence[str]) -> Iterator[pa.Table]
 
 
 def _alike(expected: Iterable[pa.Table], rows: Iterable[pa.Table]) -> bool:
-    """Say whether two streams have the same rows in the same order, however they are cut."""
+    """Say whether two streams have the same rows in the same order, regardless of their batches."""
     wanted, there = _parts(expected), _parts(rows)
     ours, theirs = next(wanted, None), next(there, None)
     while ours is not None and theirs is not None:
@@ -129,13 +129,13 @@ def _parts(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
     if pa.types.is_fixed_size_list(wanted.type):
         return np.array_equal(_bits(wanted), _bits(there))
-    if wanted.type == COLUMN_TYPES["json"]:  # written in other words
+    if wanted.type == COLUMN_TYPES["json"]:  # may be serialized differently
         return values_of(wanted) == values_of(there)
     return bool(wanted.equals(there))
 
 
 def _total(rows: Iterable[pa.Table]) -> tuple[int, int]:
-    """Return how many rows there are, and a number that depends on all they hold but not on their order."""
+    """Return the number of rows, and a hash of their content that does not depend on their order."""
     count = total = 0
     for part in rows:
         keys = np.zeros(len(part), np.uint64)
@@ -157,13 +157,13 @@ def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def _bits(column: pa.ChunkedArray) -> NDArray[np.uint32]:
-    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies even one
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies even a single chunk
     return np.ascontiguousarray(whole.flatten().to_numpy(zero_copy_only=False)).view(np.uint32)
 
 
 @lru_cache(maxsize=8)
 def _factors(count: int) -> NDArray[np.uint64]:
-    """Return odd numbers of 64 bits."""
+    """Return odd 64-bit numbers."""
     return np.random.default_rng(count).integers(2**62, 2**63, count, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
@@ -175,7 +175,7 @@ def _compare_removals(
     changed: Sequence[tuple[Piece, Piece]],
     removed: Sequence[str],
 ) -> None:
-    """Look whether the rows that vanished from pieces that stayed are those that were to be removed, row by row."""
+    """Check, row by row, that the rows removed from remaining fragments are those that were to be removed."""
     if not changed:
         return
     was, now = zip(*changed, strict=True)
@@ -193,7 +193,7 @@ def _removed(files: TableFiles, name: str, table: Table, piece: Piece) -> NDArra
     first, file = np.uint64(piece.fragment_id << 32), piece.deletion_file()
     if file is None:
         return np.empty(0, np.uint64)
-    if file.endswith(".arrow"):  # a few: listed one by one
+    if file.endswith(".arrow"):  # few: listed one by one
         listed: NDArray[np.uint32] = pa.ipc.open_file(files.read(name, file)).read_all().column(0).to_numpy()
         return first + listed.astype(np.uint64)
     gone = np.ones(piece.physical_rows, np.bool_)
@@ -208,9 +208,9 @@ def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = No
 
 
 def _read_history(files: TableFiles, name: str, last: int, after: Table) -> None:
-    """Read the versions that came since one, and what made them: cleaning up reads all of them."""
+    """Read the versions after one, and their transactions, since cleanup reads all of them."""
     for version in range(last + 1, after.version + 1):
-        with suppress(TypeError):  # it was read, but merges of indexed pieces have no form in Python (RewrittenIndex)
+        with suppress(TypeError):  # it was read, but merges of indexed fragments have no Python type (RewrittenIndex)
             after.read_transaction(version)
         if version < after.version:
             fresh(files, name, version)

@@ -1,4 +1,4 @@
-"""The files of all Lance tables of a gallery: where they are, and how they are listed, linked, synced and removed."""
+"""Files of a gallery's Lance tables: their location, and how they are listed, linked, synced and removed."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from limpet.engines.lance.rows import Table
 from limpet.support.disk import Disk
 
 SUFFIX = ".lance"
-_HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
+_HINT = "latest_version_hint.json"  # rewritten by every change; Lance ignores a wrong one
 
 
 class TableFiles(Protocol):
-    """Tables by name; names of files are relative to the folder of their table, with slashes."""
+    """Tables by name; file names are relative to the folder of their table, with slashes."""
 
     options: Mapping[str, str] | None
-    """Keys and endpoint for Lance; None for files of this machine."""
+    """Keys and endpoint for Lance; None for local files."""
     names_return: bool
-    """Whether what is removed may be written again under its name: the writer before is surely gone."""
+    """Whether a removed name may be written again: no earlier writer can still be at work."""
 
     def uri(self, table: str) -> str:
-        """Return where Lance finds a table."""
+        """Return the URI of a table for Lance."""
 
     def tables(self) -> list[str]:
-        """Return the tables that there are."""
+        """Return the existing tables."""
 
     def below(self, table: str, folder: str) -> list[str]:
         """Return the files of a table in one of its folders."""
 
     def read(self, table: str, file: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
 
     def remove(self, table: str, file: str) -> None:
         """Remove a file."""
@@ -45,22 +45,22 @@ class TableFiles(Protocol):
         """Remove a table."""
 
     def link(self, source: str, files: Iterable[str], target: str) -> None:
-        """Make a table of files of another one, without writing what they hold where that is possible."""
+        """Create a table from files of another one, without copying their content if possible."""
 
     def size(self, files: Iterable[tuple[str, str]]) -> int:
-        """Return the bytes of files by table and name; of what is one file by several names counted once."""
+        """Return the bytes of files by table and name; a file with several names counts once."""
 
     def total_size(self) -> int:
         """Return the bytes of all files of all tables."""
 
     def begin(self, table: str, *, new: bool = False) -> None:
-        """Take what a table has for durable, of a new one nothing, unless it was asked before."""
+        """Take the present files of a table as durable, none of a new one, unless this was called before."""
 
     def sync(self, tables: Collection[str]) -> None:
-        """Make durable what came to tables since they began."""
+        """Make files durable that were added to tables since `begin`."""
 
     def forget(self) -> None:
-        """Forget what is durable."""
+        """Forget which files are durable."""
 
 
 def open_table(files: TableFiles, table: str, version: int, session: lance.Session) -> Table:
@@ -69,10 +69,10 @@ def open_table(files: TableFiles, table: str, version: int, session: lance.Sessi
 
 
 class FolderFiles:
-    """Tables in a folder of this machine.
+    """Tables in a local folder.
 
     Args:
-        folder: The gallery's.
+        folder: Folder of the gallery.
         disk: Makes files durable.
     """
 
@@ -87,11 +87,11 @@ class FolderFiles:
         return self._folder.absolute() / f"{table}{SUFFIX}"
 
     def uri(self, table: str) -> str:
-        """Return where Lance finds a table."""
+        """Return the URI of a table for Lance."""
         return str(self._path(table))
 
     def tables(self) -> list[str]:
-        """Return the tables that there are."""
+        """Return the existing tables."""
         return sorted(path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}"))
 
     def below(self, table: str, folder: str) -> list[str]:
@@ -101,7 +101,7 @@ class FolderFiles:
         return []
 
     def read(self, table: str, file: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         return (self._path(table) / file).read_bytes()
 
     def remove(self, table: str, file: str) -> None:
@@ -113,7 +113,7 @@ class FolderFiles:
         shutil.rmtree(self._path(table))
 
     def link(self, source: str, files: Iterable[str], target: str) -> None:
-        """Link files of a table into another one; copy them where the file system knows no links."""
+        """Link files of a table into another one; copy them if the file system does not support links."""
         for file in files:
             there, new = self._path(source) / file, self._path(target) / file
             new.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class FolderFiles:
                 shutil.copyfile(there, new)
 
     def size(self, files: Iterable[tuple[str, str]]) -> int:
-        """Return the bytes of files by table and name; a file that has several names counts once."""
+        """Return the bytes of files by table and name; a file with several names counts once."""
         return _size(self._path(table) / file for table, file in files)
 
     def total_size(self) -> int:
@@ -131,24 +131,24 @@ class FolderFiles:
         return _size(Path(path) for table in self.tables() for path in self._all(table))
 
     def begin(self, table: str, *, new: bool = False) -> None:
-        """Take what a table has for durable, of a new one nothing, unless it was asked before."""
+        """Take the present files of a table as durable, none of a new one, unless this was called before."""
         if table not in self._durable:
             self._durable[table] = set() if new else self._all(table)
 
     def sync(self, tables: Collection[str]) -> None:
-        """Make durable what came to tables since they began."""
+        """Make files durable that were added to tables since `begin`."""
         for table in sorted(tables):
             files = self._all(table)
             new = [Path(path) for path in sorted(files - self._durable[table])]
-            self._disk.sync(sorted(new, key=lambda path: path.is_dir()))  # no name is durable before what it names
+            self._disk.sync(sorted(new, key=lambda path: path.is_dir()))  # files before the folders that name them
             self._durable[table] = files
 
     def forget(self) -> None:
-        """Forget what is durable."""
+        """Forget which files are durable."""
         self._durable = {}
 
     def _all(self, table: str) -> set[str]:
-        """Return a table's folder with all files and folders in it, but what Lance writes only as a hint."""
+        """Return a table's folder with all its files and folders, except Lance's version hint."""
         found = {str(self._path(table))}
         for folder, folders, files in os.walk(self._path(table)):
             found.update(f"{folder}/{one}" for one in (*folders, *files) if one != _HINT)

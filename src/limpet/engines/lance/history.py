@@ -1,4 +1,4 @@
-"""Which places every commit named: readers of an older pointer look them up, and tidying knows what may go."""
+"""History of the table versions of every commit, for readers of older pointers and for tidy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from limpet.engines.store import Commit, Pointer
 from limpet.errors import GalleryError
 
 TABLES = ("CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, places text NOT NULL)",)
-"""Statements that create the tables, with those of the ledger."""
-_KEPT = 256  # commits whose places are kept in RAM
+"""Statements that create the tables, in addition to those of the ledger."""
+_KEPT = 256  # commits whose table versions are cached
 
 
 class PlaceHistory:
-    """Places by number of the commit; any thread may ask.
+    """Table versions by number of the commit; any thread may call it.
 
     Args:
-        database: Of the ledger; the places of each commit are written in its transaction.
-        clock: In seconds, which all writers share; that of this machine since it was started if None.
+        database: Database of the ledger; the versions of each commit are written in its transaction.
+        clock: Clock in seconds that all writers share; the time since boot of this machine if None.
     """
 
     def __init__(self, database: ClosableDatabase, clock: Callable[[], float] | None = None) -> None:
@@ -43,16 +43,16 @@ class PlaceHistory:
         self._known: OrderedDict[Commit, TableVersions] = OrderedDict()
 
     def current(self, ledger: GalleryLedger) -> tuple[Pointer, TableVersions]:
-        """Return the pointer and what it names."""
+        """Return the pointer and its table versions."""
         pointer, plain = ledger.pointer()
         known = self._look_up(pointer.commit)
         return pointer, known if known is not None else self.remember(pointer.commit, TableVersions.read(plain))
 
     def at(self, commit: Commit) -> TableVersions:
-        """Return what the pointer named as of a commit; of any with its number where it has no time.
+        """Return the table versions of a commit; of any commit with its number if it has no time.
 
         Raises:
-            GalleryError: That is forgotten.
+            GalleryError: The history no longer has them.
         """
         known = self._look_up(commit)
         if known is None and (not commit.time or self._ledger.has(commit)):
@@ -66,13 +66,13 @@ class PlaceHistory:
         return self.remember(commit, known)
 
     def write(self, sequence: int, places: TableVersions) -> None:
-        """Write the places of a commit, and when that was; inside its transaction."""
+        """Write the table versions and the time of a commit; inside its transaction."""
         moment = _moment() if self._clock is None else ["", 0.0, self._clock()]
         plain = places.plain() | {"moment": moment}
         self._database.execute("INSERT INTO places VALUES (?, ?)", [sequence, json.dumps(plain)])
 
     def remember(self, commit: Commit, places: TableVersions) -> TableVersions:
-        """Keep places at hand."""
+        """Cache table versions."""
         with self._guard:
             self._known[commit] = places
             while len(self._known) > _KEPT:
@@ -80,11 +80,11 @@ class PlaceHistory:
         return places
 
     def named(self) -> dict[int, TableVersions]:
-        """Return what every commit named that is not forgotten, by number."""
+        """Return the table versions of every commit in the history, by number."""
         return {sequence: TableVersions.read(plain) for sequence, plain in self._rows().items()}
 
     def exists(self, sequence: int) -> bool:
-        """Say whether what a commit named is not forgotten, as the database has it now."""
+        """Say whether the database currently has the table versions of a commit."""
         return bool(self._database.execute("SELECT 1 FROM places WHERE sequence = ?", [sequence]))
 
     def _rows(self) -> dict[int, dict[str, Any]]:
@@ -109,7 +109,7 @@ class PlaceHistory:
         return {sequence: TableVersions.read(rows[sequence]) for sequence in old}
 
     def forget_before(self, oldest: int) -> None:
-        """Forget the places that the pointer named before a commit."""
+        """Delete the history before a commit."""
         with self._database.transaction():
             self._database.execute("DELETE FROM places WHERE sequence < ?", [oldest])
 
@@ -134,7 +134,7 @@ def _since_boot() -> float:
 
 
 def _age(moment: Sequence[Any], now: float | None) -> float:
-    """Return the seconds since a moment; at most those since our start if it is of another machine or start."""
+    """Return the age of a time in seconds; at most the time since our start if it is of another machine or boot."""
     boot, seconds, time_of_day = moment
     if now is not None:
         return now - float(time_of_day)

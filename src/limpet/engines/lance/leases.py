@@ -1,8 +1,8 @@
-"""What readers that take their time still need: a locked file for each, which the operating system lets go of."""
+"""Leases of long-running readers: a locked file for each, which the operating system unlocks when the reader ends."""
 
 from __future__ import annotations
 
-import fcntl  # leases are shared locks, which filelock keeps in SQLite files
+import fcntl  # leases are shared locks, which filelock implements with SQLite files
 import os
 import secrets
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class HeldCommits(Protocol):
     """The commits that readers in any process are still reading, each for as long as its reader lives."""
 
     def held(self, sequence: int) -> AbstractContextManager[None]:
-        """Keep what a commit names, while inside."""
+        """Protect the data of a commit while the block runs."""
 
     def sequences(self) -> set[int]:
         """Return the commits that are still read."""
@@ -31,7 +31,7 @@ class Leases:
 
     @contextmanager
     def held(self, sequence: int) -> Iterator[None]:
-        """Keep what a commit names, while inside."""
+        """Protect the data of a commit while the block runs."""
         path = self._folder / f"{sequence}-{secrets.token_hex(8)}"
         try:
             self._folder.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ class Leases:
             os.close(handle)
 
     def sequences(self) -> set[int]:
-        """Return the commits that are still read; what readers left that are gone is removed."""
+        """Return the commits that are still read; leases of ended readers are removed."""
         read = set()
         for path in self._folder.glob("*-*"):
             with suppress(FileNotFoundError):
@@ -63,7 +63,7 @@ class Leases:
 
 
 def _locked(path: Path) -> int:
-    """Make a file and lock it; again where somebody took it for one that was left, before it was locked."""
+    """Create and lock a file; retry if another process removed it as abandoned before it was locked."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(handle, fcntl.LOCK_SH)

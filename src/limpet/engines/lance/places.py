@@ -1,8 +1,8 @@
-"""Where the rows of a gallery lie in Lance tables: which versions a pointer names, and what a commit does to each.
+"""Places of a gallery's rows in Lance tables: the versions of a pointer, and the changes of a commit to each.
 
 Every generation has a table. A remainder (g, S), the rows of generation g whose items have no vector in any generation
-of S, is a table of its own, too: it begins as a set of links to the files of the table of g, so that it takes no room,
-needs no more than a list of the rows that are left out, and knows nothing of where it lies.
+of S, is also a table of its own: it starts as a set of links to the files of g's table, so that it needs no disk space
+except for a list of removed rows, and does not depend on its location.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from limpet.engines.planning import Appended, CommitPlan
 from limpet.engines.store import Document, Rows
 
 Remainder = tuple[str, frozenset[str]]
-"""A generation, and the others of which its items must have no vector."""
+"""A generation, and the other generations in which its items must have no vector."""
 
 
 class PlacesRecord(TypedDict, total=False):
@@ -35,8 +35,8 @@ class TableVersion:
     """One version of a Lance table.
 
     Args:
-        version: Number that Lance gave it.
-        digest: SHA-256 of the file that lists what the version consists of; empty where it is not known.
+        version: Number of the version in Lance.
+        digest: SHA-256 of the manifest of the version; empty if unknown.
     """
 
     table: str
@@ -46,11 +46,11 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class TableVersions:
-    """Where all rows lie as of one commit.
+    """Table versions of all rows as of one commit.
 
     Args:
-        tables: Of the generations, by name.
-        remainders: Of the remainders that searches may ask for.
+        tables: Versions of the generations' tables, by name.
+        remainders: Versions of the remainders that searches may use.
     """
 
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class TableVersions:
 
     @classmethod
     def read(cls, plain: Document) -> Self:
-        """Read what `plain` returned; nothing at all means no rows."""
+        """Parse the value of `plain`; an empty one means no rows."""
         with reading("The list of tables"):
             record = cast(PlacesRecord, plain)
             tables = {name: TableVersion(*place) for name, place in record.get("tables", {}).items()}
@@ -83,11 +83,11 @@ class TableVersions:
 
 @dataclass(frozen=True)
 class Edit:
-    """What a commit does to the rows of one place: it removes first, and appends then.
+    """Changes of a commit to the rows of one table: removals first, then additions.
 
     Args:
-        remove: Ids; some may not be there.
-        append: Rows whose ids are not there any more.
+        remove: Ids to remove; some may not exist.
+        append: Rows whose ids no longer exist by then.
     """
 
     remove: Sequence[str]
@@ -98,16 +98,16 @@ class Edit:
 
 
 def edit_of_generation(plan: CommitPlan, generation: str) -> Edit:
-    """Return what a planned commit does to the rows of a generation."""
+    """Return the changes of a planned commit to the rows of a generation."""
     appended = [part for part in plan.append if part.rows.generation == generation and len(part.rows.ids)]
     return Edit(list(plan.remove.get(generation, ())), appended)
 
 
 def edit_of_remainder(plan: CommitPlan, remainder: Remainder) -> Edit:
-    """Return what a planned commit does to the rows of a remainder.
+    """Return the changes of a planned commit to the rows of a remainder.
 
-    Rows leave it with their item, or when the item gets a vector of one of the others; rows that are added to the
-    generation join it where the item has none of those.
+    Rows leave it with their item, or when the item gets a vector of one of the other generations; rows added to the
+    generation also join it if the item has none of those.
     """
     generation, others = remainder
     whole = edit_of_generation(plan, generation)

@@ -1,4 +1,4 @@
-"""Items made again from the rows of an earlier commit, which hold all that is known of an item that has a vector."""
+"""Rebuild items from the rows of an earlier commit, which hold all data of an item that has a vector."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Found = Iterable[tuple[Sequence[str], Sequence[int], Sequence[Metadata]]]
 
 
 def rebuild_items(ledger: GalleryLedger, sequence: int, rows: Sequence[tuple[NewGeneration, _Found]]) -> GoneBack:
-    """Make generations and items what they were at a commit, and the pointer's counts of them.
+    """Restore generations, items and the pointer's counts of them to their state at a commit.
 
     Args:
-        ledger: Whose; inside the transaction that records the return as a commit, after that is recorded.
+        ledger: The ledger; inside the transaction that has recorded the rollback as a commit.
         sequence: Number of the commit to go back to.
-        rows: Of every generation that there was.
+        rows: Rows of every generation of that commit.
     """
     database = ledger.database
     before = {row[0]: row[1:] for row in database.execute("SELECT id, version, mask FROM items")}

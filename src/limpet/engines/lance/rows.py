@@ -1,4 +1,4 @@
-"""Rows of a gallery in the form that Lance takes and gives, and what is done with them: remove, append, look up."""
+"""Conversion of a gallery's rows to and from Lance, and operations on them: remove, append, look up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limpet.engines.planning import Appended
 from limpet.engines.store import NewGeneration, Vectors
 
 Table = Any
-"""A handle of one version of a Lance table; changing it makes it one of the version that came of that."""
+"""A handle of one version of a Lance table; a change moves it to the new version."""
 
 COLUMN_TYPES = {
     "text": pa.string(),
@@ -26,9 +26,9 @@ COLUMN_TYPES = {
 }
 ID_INDEX = "id_idx"
 PREFIX = "meta_"
-"""What the names of metadata columns begin with: one may be called "id" or "vector", too."""
-_AT_ONCE = 50_000  # ids in one statement
-_UNINDEXED = 20_000  # ids that may be looked up without the index
+"""Prefix of metadata columns, whose names may then be "id" or "vector"."""
+_AT_ONCE = 50_000  # maximum ids per statement
+_UNINDEXED = 20_000  # unindexed rows that a lookup by id may scan
 
 
 def metadata_columns(schema: pa.Schema) -> dict[str, str]:
@@ -49,7 +49,7 @@ def schema_of(width: int, columns: Mapping[str, str]) -> pa.Schema:
 
 
 def generation_of(name: str, table: Table) -> NewGeneration:
-    """Return the generation that a table was made for."""
+    """Return the generation of a table."""
     kinds = {kind: known for known, kind in COLUMN_TYPES.items()}
     columns = {known: kinds[table.schema.field(one).type] for one, known in metadata_columns(table.schema).items()}
     return NewGeneration(name, table.schema.field("vector").type.list_size, columns)
@@ -68,7 +68,7 @@ def items_of(table: Table) -> Iterator[tuple[list[str], list[int], list[Metadata
 
 
 def rows_of(part: Appended, schema: pa.Schema) -> pa.Table:
-    """Return rows as Lance takes them."""
+    """Return rows in the form of Lance."""
     vectors = np.ascontiguousarray(part.rows.vectors, np.float32)
     arrays = [
         pa.array(part.rows.ids, pa.string()),
@@ -100,12 +100,12 @@ def vectors_of(rows: pa.Table) -> Vectors:
 
 
 def among(ids: Sequence[str]) -> str:
-    """Return the condition that an id is one of these; read ten times faster than one literal each.
+    """Return the condition that an id is one of these; parsed ten times faster than one literal each.
 
     >>> among(["a", "it's"]).replace(chr(0), "~")
     "array_has(string_to_array('a~it''s', '~'), id)"
     """
-    joined = "\0".join(ids).replace("'", "''")  # an id never has this sign
+    joined = "\0".join(ids).replace("'", "''")  # an id never contains this character
     return f"array_has(string_to_array('{joined}', '\0'), id)"
 
 
@@ -116,7 +116,7 @@ def portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def remove(table: Table, ids: Sequence[str]) -> None:
-    """Remove rows by id, those that are there."""
+    """Remove existing rows by id."""
     if len(ids):
         index_ids(table)
     for portion in portions(ids):
@@ -136,10 +136,10 @@ def index_ids(table: Table) -> None:
 
 
 def indexed_rows(table: Table, index: str) -> int:
-    """Return how many rows an index covers."""
+    """Return the number of rows that an index covers."""
     return sum(int(known.num_rows_indexed) for known in table.describe_indices() if known.name == index)
 
 
 def index_folders(table: Table) -> set[str]:
-    """Return the names of the folders in which the indexes of a table lie."""
+    """Return the names of the folders of a table's indexes."""
     return {str(segment.uuid) for index in table.describe_indices() for segment in index.segments}

@@ -1,4 +1,4 @@
-"""Searching one version of a Lance table, with filters as its SQL."""
+"""Search in one version of a Lance table, with filters as its SQL."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from limpet.engines.lance.rows import PREFIX, Table, metadata_columns, values_of
 from limpet.engines.ledger import best_first
 from limpet.engines.store import Hits, Vectors
 
-_AT_ONCE = 64  # queries of one search of Lance
-PROBES = 40  # parts of the index that a search looks into
+_AT_ONCE = 64  # queries per search of Lance
+PROBES = 40  # partitions of the index that a search probes
 _Found = tuple[list[str], Vectors, list[Metadata]]
 
 
@@ -43,7 +43,7 @@ def nearest(table: Table, schema: pa.Schema, queries: Vectors, k: int, where: Fi
 
 @dataclass(frozen=True)
 class _Search:
-    """What all queries of a search share.
+    """State that all queries of a search share.
 
     Args:
         where: Condition as SQL, or empty.
@@ -93,7 +93,7 @@ class _Search:
 
 
 def _scores(rows: pa.Table) -> Vectors:
-    """Return inner products; the distances of Lance are 1 minus these."""
+    """Return inner products; Lance's distances are 1 minus these."""
     scores: Vectors = np.float32(1) - rows.column("_distance").to_numpy()
     return scores
 
@@ -114,7 +114,7 @@ def _leaf(leaf: Leaf) -> str:
     if not keys:
         return leaf_sql(leaf, PREFIX)
     path = "$" + "".join(f".{json.dumps(key, ensure_ascii=False)}" for key in keys)
-    written = f"json_extract({column_name(PREFIX + name)}, {literal(path)})"  # as JSON, texts in quotes
+    written = f"json_extract({column_name(PREFIX + name)}, {literal(path)})"  # JSON, with texts in quotes
     number = f"try_cast({written} AS double)"
     match leaf:
         case Exists():

@@ -22,15 +22,15 @@ _IDS_AT_ONCE = 1024
 
 
 class LanceTable:
-    """One table as it was when it was opened.
+    """One table at the version of its opening.
 
     Args:
-        address: Its place is the folder of LanceDB; or the table itself, a folder that ends with ``.lance``.
+        address: Address whose place is the folder of LanceDB; or the table itself, a folder that ends with ``.lance``.
 
     Raises:
-        DataError: There is no such folder.
-        ConfigError: There is no such table.
-        StoreError: It cannot be read.
+        DataError: The folder does not exist.
+        ConfigError: The table does not exist.
+        StoreError: The table cannot be read.
     """
 
     options: ClassVar[Collection[str]] = ()
@@ -45,7 +45,7 @@ class LanceTable:
             refuse(address.table is None, f"A folder of LanceDB, '{folder}', and no table.", "lance:FOLDER#TABLE")
             table = str(address.table)
         self.name = f"table '{table}' in '{folder}'"
-        if not folder.is_dir():  # connecting would make it
+        if not folder.is_dir():  # connecting would create it
             raise DataError(f"There is no folder '{folder}'.", to_do="check the path.")
         with self._translated():
             only_files(folder, deep=True)
@@ -55,14 +55,14 @@ class LanceTable:
         with self._translated():
             path = str(folder / f"{table}.lance")
             version = kept(("lance", path), lambda _: lance.dataset(path).version)
-            self._table = lance.dataset(path, version=version)  # stays at the version it has now
+            self._table = lance.dataset(path, version=version)  # stays at the current version
             schema = self._table.schema
         self.schema = dict(zip(schema.names, schema.types, strict=True))
         self._where = And(filter_of(self))
 
     @property
     def rows(self) -> int:
-        """How many rows a reading gives."""
+        """Number of rows of a read."""
         with self._translated():
             counted = int(self._table.count_rows(sql(self._where)))
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
@@ -72,7 +72,7 @@ class LanceTable:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return how the index of a column compares vectors; None where there is none."""
+        """Return the similarity of a column's index; None without an index."""
         with self._translated():
             indexes = [one for one in self._table.describe_indices() if vector in one.field_names]
             metrics = {str(one.details["metric_type"]).lower() for one in indexes if "metric_type" in one.details}

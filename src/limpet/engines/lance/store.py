@@ -1,4 +1,4 @@
-"""A gallery in a folder: vectors in Lance tables, everything else in one SQLite file, which alone says what exists."""
+"""A gallery in a folder: vectors in Lance tables, everything else in one SQLite file, which determines what exists."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ from limpet.support.disk import Disk, only_files
 
 TRIMMED_EVERY = 32  # commits
 KEPT_SECONDS = 5.0
-"""How long a commit that was followed by another one stays searchable; what is being read stays longer."""
-_SPARED = 8  # last commits that stay whatever their age, to go back to where the disk damages the last one
+"""Seconds for which a superseded commit stays searchable; data that is being read stays longer."""
+_SPARED = 8  # last commits to keep at any age, for a repair if the disk damages the last one
 
 
 class LanceTableStore(LedgerStore):
-    """Vectors in Lance tables wherever they are, everything else in a ledger, which alone says what exists.
+    """Vectors in Lance tables, everything else in a ledger, which determines what exists.
 
     Args:
-        url: Where the gallery is, for messages.
-        database: Of the ledger; closed with the store.
-        lock: Held by the one writer.
-        files: Of the tables.
-        leases: What readers are still reading.
-        disk: Makes files durable; every step reaches it.
-        folder: Where its files are, if this machine has them.
-        clock: Of the ledger's server, in seconds; that of this machine if None.
+        url: URL of the gallery, for messages.
+        database: Database of the ledger; closed with the store.
+        lock: Lock of the single writer.
+        files: Files of the tables.
+        leases: Commits that readers are still reading.
+        disk: Makes files durable; notified of every step.
+        folder: Folder of its files, if they are on this machine.
+        clock: Clock of the ledger's server, in seconds; that of this machine if None.
     """
 
     def __init__(
@@ -84,26 +84,26 @@ class LanceTableStore(LedgerStore):
         self._tables = LanceTables(files, disk, self._make_certain)
 
     def pointer(self) -> Pointer:
-        """Return what exists now."""
+        """Return the current pointer."""
         return self._current()[0]
 
     def _current(self) -> tuple[Pointer, TableVersions]:
         return self._history.current(self.ledger)
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
-        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        """Apply changes, add the event to the journal, and update the pointer, see `Store.commit`."""
         self._must_be_writing()
         plan = self.ledger.plan(changes)
         with self._without_traces():
             committed = self._record(plan, changes, manifest, event, self._write(plan, changes))
         if plan.sequence % TRIMMED_EVERY == 0:
-            with suppress(StoreError), translated(self.url):  # what cannot be removed now is removed the next time
+            with suppress(StoreError), translated(self.url):  # what cannot be removed now is removed next time
                 self._trim(KEPT_SECONDS, _SPARED)
         return committed
 
     @contextmanager
     def _without_traces(self) -> Iterator[None]:
-        """Whatever fails inside has changed nothing that counts; the next writer clears it away."""
+        """Ensure that a failure in the block has no effect; the next writer cleans up."""
         try:
             with translated(self.url, AGAIN):
                 yield
@@ -123,7 +123,7 @@ class LanceTableStore(LedgerStore):
         return committed
 
     def _recover(self) -> None:
-        """Remove what an interrupted writer left; a table that it changed is brought back when it changes again."""
+        """Remove what an interrupted writer left; a table that it changed is restored at its next change."""
         refuse_forked()
         if not self._cleared:
             with translated(self.url):
@@ -131,13 +131,13 @@ class LanceTableStore(LedgerStore):
             self._cleared = True
 
     def _make_certain(self) -> None:
-        """Write to the ledger, so that a commit that was begun cannot come back after a power failure."""
+        """Write to the ledger, so that a commit in progress cannot reappear after a power failure."""
         with self.database.transaction():
             self._must_be_writing()
             self.database.execute("UPDATE pointer SET one = one")
 
     def _write(self, plan: CommitPlan, changes: Changes) -> TableVersions:
-        """Change tables, durably; return where the rows are then."""
+        """Change tables, durably; return the new versions."""
         pointer, before = self._current()
         tables = dict(before.tables)
         tables |= {generation.name: self._tables.create(generation) for generation in changes.create}
@@ -150,14 +150,14 @@ class LanceTableStore(LedgerStore):
         return _moved(TableVersions(tables, remainders), self._tables.settle())
 
     def _announced(self, changes: Changes, pointer: Pointer, places: TableVersions) -> dict[Remainder, TableVersion]:
-        """Return the remainders that there are to be, the new ones as of before this commit."""
+        """Return the announced remainders, new ones as of before this commit."""
         wanted = places.remainders if changes.remainders is None else changes.remainders
         gone = set(changes.drop)
         pairs = [(name, others) for name, others in wanted if others and not gone & {name, *others}]
         return {pair: places.remainders.get(pair) or self._remainder(pair, pointer, places) for pair in pairs}
 
     def _remainder(self, pair: Remainder, pointer: Pointer, places: TableVersions) -> TableVersion:
-        """Make the table of a remainder, from whatever has the fewest rows that do not belong to it."""
+        """Create the table of a remainder, from the table with the fewest rows that do not belong to it."""
         name, others = pair
         sources = {frozenset[str](): places.tables[name]}
         sources |= {one: place for (of, one), place in places.remainders.items() if of == name and one < others}
@@ -197,11 +197,11 @@ class LanceTableStore(LedgerStore):
             return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
 
     def _kept(self, sequence: int) -> AbstractContextManager[object]:
-        """Keep what a commit named from being removed during a search; files that are open stay by themselves."""
+        """Protect the data of a commit during a search; open files stay readable anyway."""
         return nullcontext()
 
     def keeps(self, sequence: int) -> bool:
-        """Say whether what a commit named is there."""
+        """Say whether the data of a commit exists."""
         return self._history.exists(sequence)
 
     def _version(self, generation: str, without: frozenset[str], at: Pointer) -> TableVersion:
@@ -224,7 +224,7 @@ class LanceTableStore(LedgerStore):
 
     @contextmanager
     def _reading(self) -> Iterator[TableVersions]:
-        """Keep what the pointer names from being removed."""
+        """Protect the data of the pointer while the block runs."""
         while True:
             commit = self.pointer().commit
             if not commit.sequence:
@@ -236,7 +236,7 @@ class LanceTableStore(LedgerStore):
                     return
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
-        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+        """Return the vectors of a generation among these ids, and their ids, in the order given."""
         with self._now(generation) as table:
             parts = [table.to_table(columns=["id", "vector"], filter=among(part)) for part in portions(ids)]
             width = table.schema.field("vector").type.list_size
@@ -256,11 +256,11 @@ class LanceTableStore(LedgerStore):
                 yield part.column("id").to_pylist(), part.column("version").to_numpy(), vectors_of(part)
 
     def build_index(self, generation: str, *, directions: bool = False) -> None:
-        """Build an approximate index over a generation, or bring it up to date; searches go on meanwhile."""
+        """Build an approximate index over a generation, or update it; searches continue meanwhile."""
         self._care_for(generation, index_vectors)
 
     def keep_up(self, generation: str) -> None:
-        """Merge the small pieces that many commits left, which cost every search; searches go on meanwhile."""
+        """Merge the small fragments of many commits, which slow down searches; searches continue meanwhile."""
         self._care_for(generation, merge)
 
     def _care_for(self, generation: str, step: Callable[[Table], None]) -> None:
@@ -269,9 +269,9 @@ class LanceTableStore(LedgerStore):
             self._care(pointer, {"kind": "index", "generation": generation}, [generation], step)
 
     def _care(self, pointer: Pointer, event: Document, names: Iterable[str], step: Callable[[Table], None]) -> None:
-        """Do something to tables that leaves their rows as they are, and let the pointer name the result, if any.
+        """Apply a maintenance step that does not change rows, and let the pointer name the result, if any.
 
-        Remainders are made again from the new version, so that they get its indexes and its few pieces.
+        Remainders are recreated from the new version, so that they get its indexes and merged fragments.
         """
         before = self._current()[1]
         with self._without_traces():
@@ -295,13 +295,13 @@ class LanceTableStore(LedgerStore):
             return Upkeep(table.count_rows(), self._tables.size(own), indexed_rows(table, VECTOR_INDEX))
 
     def damage(self) -> list[str]:
-        """Read all that the pointer names again, from the disk; return what cannot be read, a sentence each."""
+        """Read all data of the pointer again, from the disk; return what cannot be read, a sentence each."""
         with self._reading() as places:
             wrong = {place.table: self._tables.damage(place) for place in places}
         return [f"The table '{table}' cannot be read: {why}" for table, why in wrong.items() if why]
 
     def last_whole(self) -> int | None:
-        """Return the number of the newest commit of which everything can be read; None where none is kept."""
+        """Return the number of the newest completely readable commit; None if no commit is kept."""
         looked_at: dict[TableVersion, str] = {}
         for sequence, places in sorted(self._history.named().items(), reverse=True):
             new = [place for place in places if place not in looked_at]
@@ -311,7 +311,7 @@ class LanceTableStore(LedgerStore):
         return None
 
     def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
-        """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`."""
+        """Restore rows and items to an earlier commit, as a new commit; only inside `writing`."""
         self._must_be_writing()
         places, none = self._history.at(Commit(sequence, 0.0)), Changes()
         plan = self.ledger.plan(none)
@@ -323,12 +323,12 @@ class LanceTableStore(LedgerStore):
             return rebuild_items(self.ledger, sequence, rows)
 
     def waiting(self) -> int:
-        """Return the bytes of files that nothing in the gallery needs any more."""
+        """Return the bytes of files that the gallery no longer needs."""
         with translated(self.url), self._reading() as places:
             return max(0, self._tables.files.total_size() - self._tables.size(places))
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
-        """Merge small pieces and remove data that no pointer has named for `older_than` seconds."""
+        """Merge small fragments and remove data that no pointer has named for `older_than` seconds."""
         with self.writing("tidying") as pointer, translated(self.url):
             before = self._tables.files.total_size()
             self._care(pointer, {"kind": "tidy"}, self._current()[1].tables, merge)
@@ -339,14 +339,14 @@ class LanceTableStore(LedgerStore):
             return Tidied(max(0, before - after), after - self._tables.size(self._current()[1]))
 
     def _trim(self, older_than: float, spared: int) -> None:
-        """Remove what only commits name that were followed by another one so long ago, unless they are being read."""
+        """Remove data of commits superseded at least this long ago, unless they are being read."""
         self._make_certain()
         leased = self._leases.sequences()
         forgotten = self._history.forget(older_than, spared, leased)
         with self.database.transaction():
             for sequence in (
                 forgotten.keys() & self._leases.sequences()
-            ):  # of readers that came meanwhile, see `_reading`
+            ):  # of readers that started meanwhile, see `_reading`
                 self._history.write(sequence, forgotten[sequence])
         versions = versions_by_table([self._current()[1], *self._history.named().values()])
         self._tables.clear(versions)
@@ -361,7 +361,7 @@ class LanceTableStore(LedgerStore):
             )
 
     def close(self) -> None:
-        """Let go of files and tables."""
+        """Close files and tables."""
         self._tables.close()
         self.database.close()
 
@@ -404,21 +404,21 @@ class LanceStore(LanceTableStore):
     def open(cls, place: str, disk: Disk) -> LanceStore:
         """Open the gallery in a folder."""
         with translated(place):
-            only_files(Path(place), deep=True)  # LanceDB would wait for a pipe
+            only_files(Path(place), deep=True)  # LanceDB would block on a pipe
         return cls(place, open_folder(Path(place), disk), disk)
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        """Create the gallery of a backup in a new or empty folder, see `restore_folder`."""
         restore_folder(Path(place), backup, contents, disk, cls.open)
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        """Write all data of one pointer into an empty folder, see `Store.backup`."""
         with translated(self.url):
             while True:
                 with self._reading() as places, self._file.reading():
                     pointer, plain = self.ledger.pointer()
-                    if TableVersions.read(plain) == places:  # or else somebody committed in between
+                    if TableVersions.read(plain) == places:  # otherwise another process committed in between
                         self._copy(places, pointer, into)
                         return pointer
 

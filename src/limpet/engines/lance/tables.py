@@ -35,9 +35,9 @@ from limpet.engines.store import NewGeneration
 from limpet.errors import GalleryError, LastingStoreError, LimpetError, StoreError, reason
 from limpet.support.disk import Disk
 
-_READERS = 32  # open versions that are kept
-_SESSION = 1_024  # versions that are opened until readers begin with empty caches
-_INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # bytes at most that readers keep of indexes, and of all other files
+_READERS = 32  # open versions to cache
+_SESSION = 1_024  # versions to open before readers start with empty caches
+_INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # maximum bytes of the caches for indexes, and for all other files
 _LAST = 2**64 - 1
 
 _used_by: set[int] = set()  # processes that used Lance, this one and those it was forked from
@@ -47,7 +47,7 @@ AGAIN = "check the disk, then try again. The next commit clears away what this o
 
 @contextmanager
 def translated(where: str, to_do: str = "check the disk; `limpet doctor` looks closer.") -> Iterator[None]:
-    """Turn errors of Lance and of the disk into those of limpet."""
+    """Convert errors of Lance and of the disk to those of limpet."""
     try:
         yield
     except LimpetError:
@@ -62,25 +62,25 @@ def translated(where: str, to_do: str = "check the disk; `limpet doctor` looks c
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Say whether an error is one that the system reports, of a full or absent disk, not of what a file holds."""
+    """Say whether an error comes from the system, such as a full or missing disk, not from the content of a file."""
     by_system = getattr(error, "errno", None) is not None or "os error" in str(error)
     return by_system or isinstance(error, StoreError)
 
 
 def unreadable(error: BaseException) -> bool:
-    """Say whether an error is one of the disk or of a damaged file, at which Lance may give up like no `Exception`."""
+    """Say whether an error is one of the disk or of a damaged file, for which Lance may raise a `BaseException`."""
     known = (OSError, RuntimeError, ValueError, KeyError, pa.ArrowException, StoreError)
     return isinstance(error, known) or type(error).__name__ == "PanicException"
 
 
 @dataclass
 class _Change:
-    """What a commit does to a table.
+    """Changes of a commit to a table.
 
     Args:
-        table: A handle of it, which moves along.
-        before: What it was; None for a new one.
-        added: Rows that were added then.
+        table: Handle of the table, which follows its versions.
+        before: Version before the commit; None for a new table.
+        added: Rows that the commit added.
     """
 
     table: Table
@@ -90,10 +90,10 @@ class _Change:
 
 
 def refuse_forked() -> None:
-    """Refuse to go on in a process that was forked from one that used Lance: lacking its threads, it may hang or crash.
+    """Refuse to continue in a fork of a process that used Lance: without its threads, it may hang or crash.
 
     Raises:
-        GalleryError: This is one.
+        GalleryError: This process is such a fork.
     """
     if _used_by - {os.getpid()}:
         raise GalleryError(
@@ -130,17 +130,17 @@ class LanceTables:
         self.forget()
 
     def _start_anew(self) -> None:
-        """Read anew in a forked child; what it inherited is kept and never touched, since its threads are gone."""
+        """Start without caches in a forked child; inherited objects are kept but never used: their threads are gone."""
         self._inherited += [self._readers, self._session, self._helper, self._writers, self._writing]
         self._inherited += [self._changes, self._verified]
         self._begin()
 
     def forget(self) -> None:
-        """Let go of what is known of tables that a failed commit may have changed."""
+        """Drop cached state of tables that a failed commit may have changed."""
         self._writers: dict[str, Table] = {}
         self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
         self.files.forget()
-        self._verified: dict[str, Table] = {}  # what was read back last, which the next change is compared with
+        self._verified: dict[str, Table] = {}  # the versions read back last, for comparison with the next change
         self._changes = {}
 
     def _current_session(self) -> lance.Session:
@@ -181,14 +181,14 @@ class LanceTables:
         return open_table(self.files, place.table, place.version, session)
 
     def schema(self, place: TableVersion) -> pa.Schema:
-        """Return the schema of a table, which none of its versions changes; Lance takes a moment to say it."""
+        """Return the schema of a table, which no version changes; cached, since Lance takes a while to return it."""
         known = self._schemas.get(place.table)
         if known is None:
             known = self._schemas[place.table] = self.reader(place).schema
         return known
 
     def damage(self, place: TableVersion) -> str:
-        """Read all that a version needs, and say what cannot be read; empty for nothing."""
+        """Read all files of a version, and say what cannot be read; empty for nothing."""
         try:
             self._opened(place, lance.Session())
             read_whole(self.files, place.table, place.version)
@@ -198,10 +198,10 @@ class LanceTables:
             return f"{reason(error)}."
         return ""
 
-    # Changing: nothing counts before `settle`
+    # Changing: nothing takes effect before `settle`
 
     def create(self, generation: NewGeneration) -> TableVersion:
-        """Make an empty table for a generation."""
+        """Create an empty table for a generation."""
         name = f"{generation.name}-{secrets.token_hex(4)}"
         self._disk.reached("lance.create")
         self.files.begin(name, new=True)
@@ -213,7 +213,7 @@ class LanceTables:
         return TableVersion(name, table.version)
 
     def link(self, source: TableVersion, name: str) -> TableVersion:
-        """Make a table with the rows that another one has at this version, of links to its files."""
+        """Create a table with the rows of another one at this version, from links to its files."""
         linked = f"{name[:80]}-{secrets.token_hex(4)}"
         self._disk.reached("lance.link")
         self.files.begin(linked, new=True)
@@ -224,7 +224,7 @@ class LanceTables:
         return place
 
     def _change(self, place: TableVersion) -> _Change:
-        """Return what a commit does to a table, after removing or covering what an interrupted writer left of it."""
+        """Return the changes of a commit to a table, after removing or superseding what an interrupted writer left."""
         name = place.table
         if name not in self._changes:
             left = self._remove_after(place)
@@ -239,7 +239,7 @@ class LanceTables:
         return self._changes[name]
 
     def edit(self, edits: Mapping[TableVersion, Edit], apart: Collection[TableVersion]) -> None:
-        """Change tables, some of them in another thread meanwhile."""
+        """Change tables, those in `apart` concurrently in another thread."""
         changes = {place: self._change(place) for place in edits}
         if apart:
             self._disk.reached("lance.remainder")
@@ -261,7 +261,7 @@ class LanceTables:
         _edited(change, edit)
 
     def leave_out(self, place: TableVersion, ids: Sequence[str] | None) -> None:
-        """Remove rows by id, or all of them where ``ids`` is None."""
+        """Remove rows by id, or all rows if ``ids`` is None."""
         change = self._change(place)
         self._disk.reached("lance.leave_out")
         if ids is None:
@@ -271,14 +271,14 @@ class LanceTables:
             _edited(change, Edit(ids, ()))
 
     def care(self, place: TableVersion, step: Callable[[Table], object]) -> None:
-        """Do something to a table that leaves its rows as they are."""
+        """Apply a maintenance step that does not change the rows of a table."""
         step(self._change(place).table)
 
     def settle(self) -> dict[str, TableVersion]:
-        """Merge small pieces, make all changes durable and read them back; return where the rows are then, by table.
+        """Merge small fragments, make all changes durable and read them back; return the new versions, by table.
 
         Raises:
-            StoreError: What is read back is not what was written.
+            StoreError: The data read back differs from what was written.
         """
         for change in self._changes.values():
             merge_pieces(change.table)
@@ -304,16 +304,16 @@ class LanceTables:
     # Removing
 
     def clear(self, kept: Collection[str]) -> None:
-        """Remove tables that are none of these."""
+        """Remove all tables but these."""
         for name in self.files.tables():
             if name not in kept:
                 self._certain()
                 self.files.remove_table(name)
 
     def prune(self, kept: Mapping[str, Collection[int]]) -> None:
-        """Remove the versions of tables that are none of these, and the files that only they need.
+        """Remove all other versions of tables, and the files that only they need.
 
-        A version that cannot be read keeps Lance from removing any: its list of files is removed first.
+        An unreadable version prevents Lance from removing any: its manifest is removed first.
         """
         for name, versions in kept.items():
             newest = TableVersion(name, max(versions))
@@ -329,7 +329,7 @@ class LanceTables:
             self._readers = OrderedDict((place, self._readers[place]) for place in stay)
 
     def _gone(self, newest: TableVersion, versions: Collection[int]) -> set[int]:
-        """Return the versions that no reader needs, none after the newest: Lance would use their numbers again."""
+        """Return the versions that no reader needs, none after the newest: Lance would reuse their numbers."""
         return {version for version in self._versions(newest.table) if version < newest.version} - set(versions)
 
     def _opens(self, place: TableVersion) -> bool:
@@ -342,10 +342,10 @@ class LanceTables:
         return True
 
     def _remove_after(self, place: TableVersion) -> bool:
-        """Remove the lists of files of later versions, which an interrupted writer left and may have torn.
+        """Remove the manifests of later versions, which an interrupted writer left and may be incomplete.
 
         Returns:
-            Whether there are some that stay, since their names must not return.
+            Whether some stay, since their names must not be reused.
         """
         later = [version for version in self._versions(place.table) if version > place.version]
         if later:
@@ -371,11 +371,11 @@ class LanceTables:
         return sorted(files)
 
     def size(self, places: Iterable[TableVersion]) -> int:
-        """Return the bytes of all files that some versions need, a file that several need counted once."""
+        """Return the bytes of all files of some versions, counting a shared file once."""
         return self.files.size((place.table, file) for place in places for file in self.files_of(place))
 
     def _versions(self, name: str) -> set[int]:
-        """Return the versions of a table that there are; Lance counts them down from the largest number of 64 bits."""
+        """Return the existing versions of a table; Lance names them by counting down from the largest 64-bit number."""
         files = (PurePosixPath(file) for file in self.files.below(name, "_versions"))
         return {_LAST - int(file.stem) for file in files if file.suffix == ".manifest" and file.stem.isdigit()}
 
@@ -383,7 +383,7 @@ class LanceTables:
         return hashlib.sha256(self.files.read(place.table, _manifest(place.version))).hexdigest()
 
     def close(self) -> None:
-        """Let go of all tables."""
+        """Close all tables."""
         self._helper.shutdown()
         self.forget()
         with self._guard:

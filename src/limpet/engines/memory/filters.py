@@ -20,7 +20,7 @@ _COMPARE = {
 
 
 def mask(where: Filter, items: Sequence[Metadata]) -> NDArray[np.bool_]:
-    """Say which items meet a checked filter, bool (N,).
+    """Return which items match a checked filter, bool (N,).
 
     >>> mask(Not(Condition("price", "<", 5)), [{"price": 4}, {"price": 6}, {}])
     array([False,  True,  True])
@@ -47,14 +47,14 @@ def mask(where: Filter, items: Sequence[Metadata]) -> NDArray[np.bool_]:
             return _plain(_COMPARE[comparison](_array(column, type(value), items), value))
         case In(column, values):
             found = np.zeros(len(items), np.bool_)
-            for kind in {type(value) for value in values}:  # in JSON several
+            for kind in {type(value) for value in values}:  # JSON values may have several types
                 among = pa.array([value for value in values if type(value) is kind], _TYPES[kind])
                 found |= _plain(pc.is_in(_array(column, kind, items), value_set=among))
             return found
 
 
 def _values(column: str, items: Sequence[Metadata]) -> list[Any]:
-    """Return the values of a column, None for those that are missing."""
+    """Return the values of a column, None for missing ones."""
     name, *keys = path_of(column)
     found: list[Any] = [metadata.get(name) for metadata in items]
     for key in keys:
@@ -76,6 +76,6 @@ def _array(column: str, kind: type, items: Sequence[Metadata]) -> pa.Array:
 
 
 def _plain(found: pa.Array) -> NDArray[np.bool_]:
-    """Return what a comparison says; false where a value is missing."""
+    """Return the result of a comparison; false for missing values."""
     plain: NDArray[np.bool_] = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
     return plain

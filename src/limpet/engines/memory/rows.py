@@ -19,7 +19,7 @@ TABLES = (
     "written bigint NOT NULL, vector blob NOT NULL, PRIMARY KEY (generation, id))",
     "CREATE INDEX IF NOT EXISTS rows_by_commit ON rows (generation, written)",
 )
-"""Statements that create the tables, with those of the ledger."""
+"""Statements that create the tables, in addition to those of the ledger."""
 _OLD = "FROM rows WHERE generation = ? AND written <= ?"
 
 
@@ -30,7 +30,7 @@ class StoredRows:
         self.database = database
 
     def write(self, plan: CommitPlan) -> None:
-        """Remove and add what a plan says; inside the transaction that records it."""
+        """Apply the removals and additions of a plan; inside the transaction that records it."""
         for generation, ids in plan.remove.items():
             clause, value = self.database.dialect.among("id", ids)
             self.database.execute(f"DELETE FROM rows WHERE generation = ? AND {clause}", [generation, value])
@@ -43,7 +43,7 @@ class StoredRows:
             )
 
     def read_back(self, plan: CommitPlan) -> None:
-        """Compare what was written with what was given.
+        """Read back what was written, and compare it.
 
         Raises:
             StoreError: They differ.
@@ -53,7 +53,7 @@ class StoredRows:
             keys = ((part.rows.generation, identifier) for identifier in part.rows.ids)
             expected.update(zip(keys, _blobs(part.rows.vectors), strict=True))
         clause, names = self.database.dialect.among("generation", list({name for name, _ in expected}))
-        found = self.database.execute(  # without the generation SQLite would read the whole table
+        found = self.database.execute(  # without the generation SQLite would scan the whole table
             f"SELECT generation, id, vector FROM rows WHERE {clause} AND written = ?", [names, plan.sequence]
         )
         if {(generation, identifier): vector for generation, identifier, vector in found} != expected:
@@ -69,7 +69,7 @@ class StoredRows:
             self.database.execute("DELETE FROM rows WHERE generation = ?", [name])
 
     def gone(self, generation: str, since: int, ids: Collection[str]) -> list[str]:
-        """Return which of the rows that were there after a commit are there no more."""
+        """Return which rows of a commit no longer exist."""
         [(left,)] = self.database.execute(f"SELECT count(*) {_OLD}", [generation, since])
         if left == len(ids):
             return []

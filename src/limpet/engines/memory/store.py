@@ -1,4 +1,4 @@
-"""A gallery whose vectors are all held in RAM and compared one by one; kept in one SQLite file, or nowhere else."""
+"""A gallery with all vectors in RAM and exact search, stored in one SQLite file, or only in RAM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemoryStore(LedgerStore):
 
     Args:
         place: The folder, or "" for a gallery that ends with this object.
-        database: Of the ledger; the vectors are rows of it, too.
+        database: Database of the ledger, which also stores the vectors.
 
     >>> import numpy as np
     >>> from limpet import EmbeddingSet, Gallery
@@ -55,12 +55,12 @@ class MemoryStore(LedgerStore):
     promises: ClassVar[Promises] = Promises.of_gallery("none")
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        self._loading = threading.Lock()  # one thread at a time brings the tables up to date
-        self._guard = threading.Lock()  # tables and pointer as one; never held while the disk works
+        self._loading = threading.Lock()  # one thread at a time updates the tables
+        self._guard = threading.Lock()  # tables and pointer together; never held during disk access
         self._tables: dict[str, MemoryTable] = {}
         self._numbers: dict[str, int] = {}
         self._current = Pointer(0, {})
-        self._known = {0: time.monotonic()}  # commits that a search may ask for, and when each was loaded
+        self._known = {0: time.monotonic()}  # commits that a search may use, and when each was loaded
         lock: Lock = WriterLock(database) if place else ThreadLock()
         super().__init__(f"memory:{place or '//'}", GalleryLedger(database), lock, Path(place) if place else None)
         self.database, self.disk = database, disk
@@ -69,7 +69,7 @@ class MemoryStore(LedgerStore):
 
     @classmethod
     def create(cls, place: str, disk: Disk) -> MemoryStore:
-        """Create an empty gallery in a folder, or in RAM alone where ``place`` is empty."""
+        """Create an empty gallery in a folder, or only in RAM if ``place`` is empty."""
         if place:
             return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
         database = SqliteDatabase(":memory:", disk)
@@ -94,12 +94,12 @@ class MemoryStore(LedgerStore):
         self._loading, self._guard = threading.Lock(), threading.Lock()
 
     def _unload(self) -> None:
-        """Forget the tables: they are read from the database again."""
+        """Drop the tables, so that they are read from the database again."""
         self._tables, self._numbers, self._known, self._current = {}, {}, {}, Pointer(-1, {})
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        """Create the gallery of a backup in a new or empty folder, see `restore_folder`."""
         if not place:
             raise GalleryError(
                 "A gallery in RAM alone ends with its process.",
@@ -109,14 +109,14 @@ class MemoryStore(LedgerStore):
         restore_folder(Path(place), backup, contents, disk, cls.open)
 
     def pointer(self) -> Pointer:
-        """Return what exists now, after reading what another process may have written."""
+        """Return the current pointer, after reading what another process may have written."""
         if self.ledger.sequence() != self._current.sequence:
             with self._loading, self._room():
                 self._refresh()
         return self._current
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
-        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        """Apply changes, add the event to the journal, and update the pointer, see `Store.commit`."""
         plan = self.ledger.plan(changes)
         with self._loading:
             with self.database.transaction():
@@ -151,7 +151,7 @@ class MemoryStore(LedgerStore):
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """Say so where the machine's memory does not suffice."""
+        """Report that the machine's memory does not suffice."""
         try:
             yield
         except MemoryError as error:
@@ -164,7 +164,7 @@ class MemoryStore(LedgerStore):
 
     @contextmanager
     def _updating(self) -> Iterator[None]:
-        """Lock the tables while they change; if the change fails, everything is read from the database again."""
+        """Lock the tables while they change; if the change fails, all data is read from the database again."""
         with self._guard:
             try:
                 yield
@@ -177,7 +177,7 @@ class MemoryStore(LedgerStore):
         return np.array([numbers.setdefault(identifier, len(numbers)) for identifier in ids], np.int64)
 
     def _publish(self, pointer: Pointer) -> None:
-        """Let the pointer follow the tables, and forget rows that only old pointers see once there are many."""
+        """Update the pointer after the tables, and remove rows that only old pointers see once there are many."""
         self._current = pointer
         self._known[pointer.sequence] = time.monotonic()
         tables = self._tables.values()
@@ -185,7 +185,7 @@ class MemoryStore(LedgerStore):
             self._forget(_KEPT_SECONDS)
 
     def _forget(self, seconds: float) -> int:
-        """Forget rows that no pointer younger than `seconds` sees; return the size of their vectors in bytes."""
+        """Remove rows that no pointer younger than `seconds` sees; return the size of their vectors in bytes."""
         until = time.monotonic() - seconds
         oldest = max((sequence for sequence, when in self._known.items() if when <= until), default=min(self._known))
         self._known = {sequence: when for sequence, when in self._known.items() if sequence >= oldest}
@@ -258,7 +258,7 @@ class MemoryStore(LedgerStore):
         return table.view(sequence)
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
-        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+        """Return the vectors of a generation among these ids, and their ids, in the order given."""
         pointer = self.pointer()
         with self._guard:
             view = self._view(generation, pointer.sequence)
@@ -282,7 +282,7 @@ class MemoryStore(LedgerStore):
             yield [view.ids[row] for row in rows], view.versions[rows], view.vectors[rows]
 
     def build_index(self, generation: str, *, directions: bool = False) -> None:
-        """Do nothing but look for the generation: every search compares all rows."""
+        """Only check that the generation exists: every search compares all rows."""
         self._now(generation)
 
     def upkeep(self, generation: str) -> Upkeep:
@@ -306,7 +306,7 @@ class MemoryStore(LedgerStore):
         return int(pages * size)
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
-        """Forget what only old pointers see, and give unused pages of the file back."""
+        """Remove data that only old pointers see, and free unused pages of the file."""
         self.database.must_be_writable()
         with self._loading, self._guard:
             freed = self._forget(older_than)
@@ -318,7 +318,7 @@ class MemoryStore(LedgerStore):
         return Tidied(freed, self.waiting())
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        """Write all data of one pointer into an empty folder, see `Store.backup`."""
         with self.database.reading():
             pointer, _ = self.ledger.pointer()
             self._reached("memory.backup")
@@ -327,6 +327,6 @@ class MemoryStore(LedgerStore):
         return pointer
 
     def close(self) -> None:
-        """Let go of the file and the rows."""
+        """Close the file and drop the rows."""
         self.database.close()
         self._tables = {}

@@ -1,4 +1,4 @@
-"""Rows of one generation in RAM, with the commits between which each of them was there."""
+"""Rows of one generation in RAM, with the commits that added and removed each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOREVER = np.iinfo(np.int64).max
 _FILTERS_KEPT = 16
 _SCORES_AT_ONCE = 1 << 24
 _COPIED_BELOW = 0.75
-"""Share of the rows to be compared that a search may find, below which these are copied, and no others compared."""
+"""Share of the rows that a search may find, below which these are copied and only the copies are compared."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class MemoryTable:
         self._ids: list[str] = []
         self._metadata: list[Metadata] = []
         self._vectors = np.empty((0, width), np.float32)
-        self._numbers = np.empty((4, 0), np.int64)  # item, version, first commit, commit of the removal
+        self._numbers = np.empty((4, 0), np.int64)  # item, version, commit of the addition, commit of the removal
         self._matching: dict[str, NDArray[np.bool_]] = {}
         self._changed = created  # last commit that changed it
         self._last: TableView | None = None  # as of that commit
@@ -66,11 +66,11 @@ class MemoryTable:
 
     @property
     def bytes(self) -> int:
-        """Size of the vectors, removed ones included."""
+        """Size of the vectors, including removed ones."""
         return len(self._ids) * self.width * self._vectors.itemsize
 
     def add(self, rows: Addition, sequence: int) -> None:
-        """Add rows, none of which has an id that is there, as of a commit."""
+        """Add rows, whose ids do not exist yet, as of a commit."""
         first, last = len(self._ids), len(self._ids) + len(rows.ids)
         self._reserve(last)
         self._vectors[first:last] = rows.vectors
@@ -83,14 +83,14 @@ class MemoryTable:
             self._changed, self._last = sequence, None
 
     def _reserve(self, rows: int) -> None:
-        """Make room; views keep the arrays that they have."""
+        """Reserve capacity; views keep their arrays."""
         if rows > len(self._vectors):
             room = max(rows, 2 * len(self._vectors)) - len(self._vectors)
             self._vectors = np.concatenate([self._vectors, np.empty((room, self.width), np.float32)])
             self._numbers = np.concatenate([self._numbers, np.empty((4, room), np.int64)], axis=1)
 
     def remove(self, ids: Sequence[str], sequence: int) -> None:
-        """Remove rows as of a commit; unknown ids are passed over."""
+        """Remove rows as of a commit; unknown ids are ignored."""
         gone = [self.places.pop(identifier) for identifier in ids if identifier in self.places]
         self._numbers[3, gone] = sequence
         if gone:
@@ -114,7 +114,7 @@ class MemoryTable:
         return view
 
     def kept_since(self, sequence: int, numbered: Callable[[Sequence[str]], NDArray[np.int64]]) -> MemoryTable:
-        """Return a table without the rows that were removed by this commit or before it, its items numbered anew."""
+        """Return a table without the rows that were removed by this commit or earlier, with its items renumbered."""
         count = len(self._ids)
         left = np.flatnonzero(self._numbers[3, :count] > sequence)
         kept = MemoryTable(self.width, self.created)
@@ -127,7 +127,7 @@ class MemoryTable:
         return kept
 
     def matching(self, where: Filter, count: int) -> NDArray[np.bool_]:
-        """Say which of the first rows match a filter; a row's metadata never changes, so the answer is kept."""
+        """Return which of the first rows match a filter; the result is cached, since a row's metadata never changes."""
         from limpet.engines.memory.filters import mask  # Arrow takes a while to load
 
         name = repr(where)  # as values, 1 and true would be equal
@@ -141,13 +141,13 @@ class MemoryTable:
 
 @dataclass(frozen=True)
 class Searchable:
-    """Rows among which a search looks.
+    """Rows that a search compares.
 
     Args:
-        places: Of the rows in their table, int64 (N,).
-        part: The same as an index: a slice, where it is one.
+        places: Positions of the rows in their table, int64 (N,).
+        part: The same as an index: a slice, if possible.
         vectors: float32 (N, width).
-        hidden: Those that it must not find, bool (N,); None where it may find all.
+        hidden: Rows that it must not find, bool (N,); None if it may find all.
     """
 
     places: NDArray[np.int64]
@@ -165,7 +165,7 @@ class TableView:
         vectors: float32 (N, width).
         items: Numbers of their items, int64 (N,).
         versions: Versions of their items when written, int64 (N,).
-        visible: Which of them are there as of the commit, bool (N,).
+        visible: Which of them exist as of the commit, bool (N,).
     """
 
     table: MemoryTable
@@ -178,11 +178,11 @@ class TableView:
     _searchable: dict[tuple[TableView, ...], Searchable] = field(default_factory=dict)
 
     def searchable(self, others: tuple[TableView, ...]) -> Searchable:
-        """Return the rows whose items no other view has; kept for the next search."""
+        """Return the rows whose items no other view has; cached for the next search."""
         known = self._searchable.get(others)
         if known is None:
             known = self._without(others)
-            for earlier in filter(None, list(self._searchable)):  # the others have changed
+            for earlier in filter(None, list(self._searchable)):  # the other views have changed
                 self._searchable.pop(earlier, None)
             self._searchable[others] = known
         return known
@@ -205,13 +205,13 @@ class TableView:
     def best(
         self, queries: Vectors, k: int, others: tuple[TableView, ...], where: Filter | None
     ) -> list[tuple[list[int], Vectors]]:
-        """Return places and scores of the k best for every query, of equal scores the smaller id first.
+        """Return positions and scores of the k best rows per query, ties by id.
 
         Args:
             queries: float32 (Q, width).
-            k: Rows for each.
+            k: Rows per query.
             others: Views of the same commit, whose items are left out.
-            where: What rows have to meet.
+            where: Condition on the rows.
         """
         among = self.searchable(others)
         hidden = among.hidden

@@ -1,4 +1,4 @@
-"""Both sides of an upgrade in Milvus: two collections, since a field can be added to none before Milvus 3."""
+"""Both sides of an upgrade in Milvus: two collections, since fields cannot be added before Milvus 3."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class MilvusEngine(Engine):
     Use it for a collection in Milvus, a server or a file of Milvus Lite.
 
     Args:
-        address: Of the service, or of a file.
+        address: Address of the service, or of a file.
         old: The collection, and its vector.
         new: Another collection with a vector of the same name.
         dim: Dimension of the new vectors.
-        version: A field that the application changes with every write; None to compare rows as a whole.
+        version: Field that the application changes with every write; None to compare whole rows.
 
     Raises:
-        GalleryError: Something of the collection cannot be kept in another one.
+        GalleryError: A property of the collection cannot be copied to another one.
 
     >>> from limpet import start_upgrade
     >>> from limpet.upgrade.model import UpgradeModel
@@ -66,7 +66,7 @@ class MilvusEngine(Engine):
 
     @classmethod
     def resolved(cls, address: Address, name: str) -> str:
-        """Return the collection that a name or an alias leads to."""
+        """Return the collection of a name or an alias."""
         with connected(address) as client:
             there = name in client.list_collections()
             return name if there else str(client.describe_alias(name)["collection_name"])
@@ -78,10 +78,10 @@ class MilvusEngine(Engine):
         return old, replace(old, collection=wanted.name_after(old.collection))
 
     def refuse(self) -> None:
-        """Refuse a collection of which the new side could not be a faithful copy.
+        """Refuse a collection that cannot be copied faithfully.
 
         Raises:
-            GalleryError: It could not; everything that hinders is named.
+            GalleryError: The collection cannot be copied; the message names all reasons.
         """
         fields, hindering = self._described["fields"], []
         if self._described.get("auto_id"):
@@ -99,15 +99,15 @@ class MilvusEngine(Engine):
                 intact="Nothing was changed.",
             )
 
-    # Places
+    # Collections
 
     def is_there(self) -> bool:
-        """Say whether the new collection is there."""
+        """Say whether the new collection exists."""
         with translated(self._address):
             return bool(self._client.has_collection(self._targets["new"].collection))
 
     def create(self) -> None:
-        """Make the new collection, with fields and indexes as those of the old one, and let it serve."""
+        """Create the new collection, with fields and indexes like those of the old one, and load it."""
         old, new = self._targets["old"].collection, self._targets["new"].collection
         with translated(self._address):
             if not self._client.has_collection(new):
@@ -149,12 +149,12 @@ class MilvusEngine(Engine):
                 self._client.drop_collection(self._targets["new"].collection)
 
     def build(self) -> None:
-        """Let Milvus index what was written."""
+        """Let Milvus index the written rows."""
         with translated(self._address):
             self._client.flush(self._targets["new"].collection)
 
     def indexes(self) -> tuple[IndexStatus, ...]:
-        """Return how far Milvus is with them."""
+        """Return the progress of Milvus's index builds."""
         new = self._targets["new"].collection
         if not self.is_there():
             return ()
@@ -165,7 +165,7 @@ class MilvusEngine(Engine):
         )
 
     def aliased(self, alias: str) -> str | None:
-        """Return what collection an alias leads to."""
+        """Return the collection of an alias."""
         with translated(self._address):
             try:
                 return str(self._client.describe_alias(alias)["collection_name"])
@@ -173,7 +173,7 @@ class MilvusEngine(Engine):
                 return None
 
     def set_alias(self, alias: str, side: ModelSide) -> None:
-        """Let an alias lead to the collection of a side."""
+        """Point an alias to the collection of a side."""
         known, collection = self.aliased(alias), self._targets[side].collection
         with translated(self._address):
             (self._client.alter_alias if known else self._client.create_alias)(collection, alias)
@@ -211,7 +211,7 @@ class MilvusEngine(Engine):
                 iterator.close()
 
     def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
-        """Return those of the rows that are there."""
+        """Return the existing rows."""
         if not ids or (side == "new" and not self.is_there()):
             return []
         with translated(self._address):
@@ -229,14 +229,14 @@ class MilvusEngine(Engine):
         own = found.get(self._vector)
         vector, key = None if own is None else np.array(own, np.float32), str(rest[self._key["name"]])
         if self._version is not None:
-            gone = vector is None and self._vector in found  # and not only left unread
+            gone = vector is None and self._vector in found  # and was not merely left unread
             return CollectionRow(key, vector, rest, None if gone else digest_of(rest.get(self._version)), rest)
         return CollectionRow(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
 
     def put(
         self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
     ) -> None:
-        """Write rows as a whole."""
+        """Write whole rows."""
         with translated(self._address):
             self._client.upsert(
                 self._targets[side].collection, [{**row.rest, self._vector: row.vector} for row in rows]

@@ -1,8 +1,8 @@
 """Collections of Milvus: ``milvus://HOST:PORT/COLLECTION``, or ``milvus:FILE.db#COLLECTION`` of Milvus Lite.
 
-Everything is read with strong consistency: what was acknowledged before a reading began is in it. Pages come in the
-order of the primary key; servers that pin the moment of an iterator give all pages of one moment, older ones (2.3) each
-page of its own.
+All reads use strong consistency: a read includes everything acknowledged before it began. Pages are in the order of the
+primary key; servers that pin an iterator's timestamp return all pages from one snapshot, older ones (2.3) each page
+from its own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from limpet.errors import DataError, LastingStoreError, StoreError, reason, unkn
 from limpet.support.extras import require
 
 PORT = 19530
-"""Of a server whose URL names none."""
+"""Default port of a server."""
 _PAGE = 1024
-"""Ids asked for at a time."""
+"""Ids per request."""
 MOST = 16_384
-"""Rows that Milvus gives at a time."""
+"""Maximum rows of a response."""
 _TOKEN = "MILVUS_TOKEN"
 _SIMILARITIES = {"COSINE": "cosine", "IP": "inner-product", "L2": "euclidean"}
 _TYPES = {
@@ -43,7 +43,7 @@ _TYPES = {
 }  # fmt: skip
 _PUSHED = (DataType.BOOL, DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64, DataType.DOUBLE,
            DataType.VARCHAR)  # fmt: skip
-"""Types that Milvus compares as we do: numbers of 32 bits are rounded there before they are compared."""
+"""Types that Milvus compares as limpet does: it rounds 32-bit floats before it compares them."""
 _OTHER_VECTORS = {"SPARSE_FLOAT_VECTOR": "sparse", "BINARY_VECTOR": "of bits", "FLOAT16_VECTOR": "of 16 bits",
                   "BFLOAT16_VECTOR": "of 16 bits", "INT8_VECTOR": "of whole numbers",
                   "_ARRAY_OF_VECTOR": "a list of several vectors"}  # fmt: skip
@@ -53,16 +53,16 @@ _DYNAMIC = "$meta"
 class MilvusCollection:
     """One collection, by its name or an alias.
 
-    Columns are its fields, and what rows have besides: nested values under dotted names. Lists and objects are JSON.
-    Which of the latter there are is seen from the first rows and those that have what the URL names.
+    Columns are its fields and the dynamic values of rows: nested values under dotted names. Lists and objects are JSON.
+    Dynamic columns are inferred from the first rows and from those with the values that the URL names.
 
     Args:
         address: A file and a collection, or ``milvus://HOST:PORT/COLLECTION``; see `connected`.
 
     Raises:
-        ConfigError: There is no such collection, or the URL cannot be read.
+        ConfigError: The collection does not exist, or the URL cannot be parsed.
         DataError: The vector is sparse, or not of float32.
-        StoreError: The service is out of reach, or the collection not loaded.
+        StoreError: The service is unreachable, or the collection is not loaded.
     """
 
     options: ClassVar[Collection[str]] = ("https", "database")
@@ -118,7 +118,7 @@ class MilvusCollection:
 
     @property
     def rows(self) -> int:
-        """How many rows a reading gives."""
+        """Number of rows of a read."""
         with connected(self.address) as client:
             counted = self._count(client)
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
@@ -132,10 +132,10 @@ class MilvusCollection:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return how the index of a vector compares; None where there is none.
+        """Return the similarity of a vector's index; None without an index.
 
         Raises:
-            DataError: In a way that limpet has no space for.
+            DataError: No space has this similarity.
         """
         with connected(self.address) as client:
             indexes = client.list_indexes(self.collection, field_name=vector)
@@ -192,12 +192,12 @@ class MilvusCollection:
         return column if column in self._fields else f'{_DYNAMIC}["{column}"]'
 
     def _pushed(self) -> str:
-        """Return what of the conditions Milvus can look at; it may let more rows through."""
+        """Return the part of the conditions that Milvus can evaluate; it may let more rows through."""
         return condition_text([one for one in self._where if self._fields.get(one.column) in _PUSHED])
 
 
 def condition_text(where: Sequence[Condition]) -> str:
-    """Write conditions on fields as Milvus does; empty where there are none.
+    """Write conditions on fields in the syntax of Milvus; empty without conditions.
 
     >>> condition_text([Condition("colour", "=", "red"), Condition("price", "<", 5)])
     'colour == "red" and price < 5'
@@ -209,12 +209,12 @@ def condition_text(where: Sequence[Condition]) -> str:
 
 
 def literal(value: Any) -> str:
-    """Write a value, or a list of values, as Milvus does."""
+    """Write a value, or a list of values, in the syntax of Milvus."""
     return json.dumps(value, ensure_ascii=False)
 
 
 class Field(TypedDict, total=False):
-    """A field of a collection, as Milvus describes it, as far as it is read here."""
+    """Milvus's description of a field, as far as it is used here."""
 
     name: Required[str]
     type: Required[int]
@@ -225,7 +225,7 @@ class Field(TypedDict, total=False):
 
 
 class Described(TypedDict, total=False):
-    """What Milvus says of a collection, as far as it is read here."""
+    """Milvus's description of a collection, as far as it is used here."""
 
     fields: Required[Sequence[Field]]
     enable_dynamic_field: bool
@@ -234,10 +234,10 @@ class Described(TypedDict, total=False):
 
 
 def describe(client: MilvusClient, collection: str) -> Described:
-    """Return what Milvus says of a collection.
+    """Return the description of a collection.
 
     Raises:
-        ConfigError: There is none of the name.
+        ConfigError: The collection does not exist.
     """
     if not client.has_collection(collection):
         raise unknown_name("collection", collection, client.list_collections())
@@ -246,9 +246,9 @@ def describe(client: MilvusClient, collection: str) -> Described:
 
 
 def load_of_file(address: Address, client: MilvusClient, collection: str) -> None:
-    """Load a collection of a file: Milvus Lite forgets which were loaded when the process that has it open ends.
+    """Load a collection of a file: Milvus Lite unloads all when the process that has the file open ends.
 
-    A service goes on serving what was loaded there, and what was not is its owner's decision.
+    A service keeps loaded collections loaded, and loading others is its owner's decision.
     """
     if "://" not in address.place and client.get_load_state(collection)["state"] != LoadState.Loaded:
         client.load_collection(collection)
@@ -256,15 +256,15 @@ def load_of_file(address: Address, client: MilvusClient, collection: str) -> Non
 
 @contextmanager
 def connected(address: Address) -> Iterator[MilvusClient]:
-    """Give a client of a service, or of a file, which then stays open until this process ends, as Milvus Lite has it.
+    """Yield a client of a service, or of a file, which Milvus Lite then keeps open until this process ends.
 
     The token of a service, or its ``USER:PASSWORD``, is read from the environment variable MILVUS_TOKEN; the connection
-    is encrypted where ``https=true`` is said.
+    is encrypted with ``https=true``.
 
     Raises:
-        ConfigError: The URL cannot be read.
-        DataError: There is no such file.
-        StoreError: The service is out of reach, or refuses; or another process has the file open.
+        ConfigError: The URL cannot be parsed.
+        DataError: The file does not exist.
+        StoreError: The service is unreachable, or refuses; or another process has the file open.
     """
     with translated(address):
         if "://" in address.place:
@@ -274,7 +274,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
         else:
             require("A file of Milvus Lite", "milvus-lite")
             uri, said = address.place, {}
-            if not Path(uri).exists() or not uri.endswith(".db"):  # the client would make it
+            if not Path(uri).exists() or not uri.endswith(".db"):  # the client would create it
                 raise DataError(f"There is no '{uri}' that ends with .db.", to_do="check it.")
         client = MilvusClient(uri, timeout=60, **said)
         try:
@@ -285,7 +285,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Turn what the client raises into our errors, and keep it from printing them too."""
+    """Convert errors of the client to ours, and keep it from printing them as well."""
     place = f"Milvus at {address.name}"
     loggers = [logging.getLogger(name) for name in ("pymilvus", "milvus_lite")]
     levels = [logger.level for logger in loggers]

@@ -1,4 +1,4 @@
-"""Where a gallery in PostgreSQL is: libpq's URL, with a parameter for the schema, shown without secrets."""
+"""Address of a gallery in PostgreSQL: libpq's URL, with a parameter for the schema, shown without secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limpet.errors import ConfigError, without_secrets
 
 DEFAULT_SCHEMA = "limpet"
 OPTIONS = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
-"""What the URL of a database may say after its question mark."""
+"""Permitted query parameters in the URL of a database."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -34,20 +34,20 @@ class PostgresAddress:
     """A database, and the schema in it that holds one gallery.
 
     Args:
-        parameters: What libpq connects with, a password too if the URL has one; never shown.
+        parameters: Connection parameters for libpq, including a password of the URL; never shown.
     """
 
     schema: str
     parameters: dict[str, str] = field(repr=False)
 
     def connect(self, **options: Any) -> Connection:
-        """Open a connection; a server that stopped answering is noticed within a minute."""
+        """Open a connection; a server that stops responding is detected within a minute."""
         settings: dict[str, Any] = {**_PATIENT, **self.parameters, **options}
         return psycopg.connect(**settings)
 
     @property
     def url(self) -> str:
-        """The URL without password, which opens the same gallery where libpq finds the password itself.
+        """The URL without password, which opens the same gallery if libpq finds the password itself.
 
         >>> read_address("postgresql://ann:s3cret@db:5433/shop?schema=photos").url
         'postgresql://ann@db:5433/shop?schema=photos'
@@ -55,7 +55,7 @@ class PostgresAddress:
         left = {name: value for name, value in self.parameters.items() if not _SECRET.search(name)}
         user, host = left.pop("user", ""), left.get("host", "")
         name = f"{quote(user, safe='')}@" if user else ""
-        if _HOST.fullmatch(host):  # several hosts, and folders of sockets, are parameters
+        if _HOST.fullmatch(host):  # several hosts, and socket folders, are parameters
             del left["host"]
             port = left.pop("port", "")
             name += host + (f":{port}" if port else "")
@@ -66,14 +66,14 @@ class PostgresAddress:
 
 
 def read_address(url: str) -> PostgresAddress:
-    """Read a URL such as ``postgresql://user@host:5432/database?schema=name``.
+    """Parse a URL such as ``postgresql://user@host:5432/database?schema=name``.
 
     Args:
-        url: As libpq reads it, with one parameter more: ``schema``, "limpet" if it is left out. Every schema of a
-            database holds one gallery. A driver that SQLAlchemy would take, ``postgresql+psycopg://…``, is passed over.
+        url: URL for libpq, with one more parameter: ``schema``, "limpet" if it is left out. Every schema of a
+            database holds one gallery. A driver for SQLAlchemy, ``postgresql+psycopg://…``, is ignored.
 
     Raises:
-        ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
+        ConfigError: The URL cannot be parsed. The message does not repeat it, since it may contain a password.
     """
     place, _, query = _DRIVER.sub("", url).partition("?")
     parts = [part.partition("=") for part in query.split("&") if part]
@@ -94,11 +94,11 @@ def read_address(url: str) -> PostgresAddress:
     ports = parameters.get("port", "").replace(",", "")
     shown = [value for name, value in parameters.items() if not _SECRET.search(name)]
     if any(without_secrets(value) != value for value in shown):
-        raise _unreadable()  # a ? or & before a password is missing, or written as another sign
+        raise _unreadable()  # a ? or & before a password is missing or misplaced
     if "@" in place.partition("://")[2].partition("/")[2] + parameters.get("host", "") or (
         ports and not ports.isdigit()
     ):
-        raise _unreadable()  # a part of a password, written plainly, is taken for another part of the URL
+        raise _unreadable()  # an unescaped part of a password was parsed as another part of the URL
     return PostgresAddress(schemas[0], parameters)
 
 

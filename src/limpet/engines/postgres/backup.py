@@ -1,4 +1,4 @@
-"""The tables of a gallery in PostgreSQL as files of text, which any version of the server reads on any machine."""
+"""Backup of a gallery's PostgreSQL tables as text files, which every server version reads on every machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _COPY = ".copy"
 
 
 def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFolder) -> None:
-    """Write tables into files, and which generations have an approximate index; inside a transaction of one moment."""
+    """Write tables and the list of approximate indexes to files; inside a transaction with one snapshot."""
     listed = ", ".join(map(quoted, tables))
-    database.execute(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")  # gc waits with what it would remove
+    database.execute(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")  # gc waits before it removes these tables
     for table in tables:
         with closing(_rows(database, table)) as rows:
             into.write(f"{table}{_COPY}", rows)
@@ -34,7 +34,7 @@ def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray
 
 
 def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
-    """Fill the ledger of an empty gallery, and make the tables of its generations, as they were; in a transaction."""
+    """Fill the ledger of an empty gallery and create its generations' tables from a backup; in a transaction."""
     copy_ledger_in(database, backup)
     ledger = GalleryLedger(database)
     for name, (width, columns) in ledger.generations().items():
@@ -47,7 +47,7 @@ def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
 
 
 def copy_ledger_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
-    """Fill the ledger of an empty gallery as it was; in a transaction."""
+    """Fill the ledger of an empty gallery from a backup; in a transaction."""
     tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
     _replace(database, "meta", backup)
     GalleryLedger(database).check_format(f"backup in {backup.path}")

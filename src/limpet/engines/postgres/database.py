@@ -1,4 +1,4 @@
-"""A PostgreSQL database by psycopg: connections that work in transactions only, so that a pooler may stand between."""
+"""A PostgreSQL database by psycopg; connections use transactions only, so that a pooler may be in between."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from limpet.support.disk import Disk
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it repeats what is raised, on standard error
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it would repeat raised errors on standard error
 RETRIES = 8
-"""How often to call again, with growing pauses, while the database is out of reach."""
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # after a lock, what was committed before it is seen
+"""Number of retries, with growing pauses, while the database is unreachable."""
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # after waiting for a lock, earlier commits are visible
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXTENSION = """(SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
     JOIN pg_catalog.pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector')"""
 """The schema of pgvector, in SQL."""
 OWN_PATH = "current_setting('search_path')"
-"""In SQL, the schemas in which the role looks names up."""
+"""The schemas of the role's search path, in SQL."""
 WRITTEN_OUT = {
     "datestyle": "ISO", "extra_float_digits": "1", "timezone": "UTC", "intervalstyle": "postgres",
     "bytea_output": "hex",
 }  # fmt: skip
-"""By which dates, numbers and bytes are written as texts."""
+"""Settings that determine how dates, numbers and bytes are written as texts."""
 
-_OLDEST_PGVECTOR = 0, 8  # goes on along an index until enough rows meet a condition
+_OLDEST_PGVECTOR = 0, 8  # continues an index scan until enough rows match a condition
 _LONGEST_PAUSE = 8.0  # seconds between two attempts
 _KEPT_CONNECTIONS = 8
 _INSERT = re.compile(r"INSERT INTO (\w+) VALUES \((?:\?, )*\?\)")
@@ -71,13 +71,13 @@ WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_d
 
 @dataclass
 class _Use:
-    """What a thread does with a connection.
+    """Use of a connection by a thread.
 
     Args:
-        between: What is before the next transaction: nothing has begun ("idle"), one has that `transaction` commits
-            to begin the next ("chained"); None within a transaction.
-        pipeline: In which statements are sent, if any.
-        kept: Names of what this transaction has read, and so keeps from being removed.
+        between: State before the next transaction: none has begun ("idle"), or `transaction` commits one to begin the
+            next ("chained"); None within a transaction.
+        pipeline: Pipeline in which statements are sent, if any.
+        kept: Names of the tables that this transaction has read, and so keeps from being removed.
     """
 
     connection: Connection
@@ -89,12 +89,12 @@ class _Use:
 class PostgresDatabase:
     """A PostgreSQL database; any thread may use it.
 
-    A connection serves one thread at a time; one that broke is replaced by the next call. Everything is done in
-    transactions, with settings that end with them: a pooler may give each of them another session of the server.
+    A connection serves one thread at a time; a broken one is replaced at the next call. All work is done in
+    transactions, with settings that end with them: a pooler may use another server session for each of them.
 
     Args:
-        schema: Of the gallery that it holds, in which names are looked up. Without one, a standby is refused.
-        path: In SQL, the schemas in which names are looked up, where there is no gallery; that of pgvector by default.
+        schema: Schema of the gallery, in which names are looked up. Without one, a standby is refused.
+        path: In SQL, the schemas in which names are looked up if there is no gallery; that of pgvector by default.
     """
 
     dialect = POSTGRES
@@ -106,7 +106,7 @@ class PostgresDatabase:
         self.path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
         self._reading_will_do = bool(schema or path)
         self._opened: WeakSet[Connection] = WeakSet()
-        self._knowing: WeakSet[Connection] = WeakSet()  # what a vector is, which one from before its extension does not
+        self._knowing: WeakSet[Connection] = WeakSet()  # that know the vector type
         self._idle: list[Connection] = []
         self._own = threading.local()
         self._vector: TypeInfo | None = None
@@ -114,7 +114,7 @@ class PostgresDatabase:
         at_fork(self, in_child=PostgresDatabase._break_connections)
 
     def _break_connections(self) -> None:
-        """In a forked child, let go of connections: the parent goes on with them, and its server is not to notice."""
+        """In a forked child, drop connections: the parent continues to use them, and its server must not notice."""
         broken, other_end = socket.socketpair()
         with broken, other_end:
             for connection in self._opened:
@@ -135,9 +135,9 @@ class PostgresDatabase:
         raise StoreError(f"The database '{self.address.url}' was closed.", to_do="open it again.")
 
     def give(self, connection: Connection) -> None:
-        """Take a connection back; one that broke, or is in the middle of something, is closed.
+        """Return a connection to the pool; close it if it is broken or inside a transaction.
 
-        So is one of a gallery that knows no vectors.
+        A gallery's connection that does not know the vector type is also closed.
         """
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         knows = not self._schema or connection in self._knowing
@@ -179,7 +179,7 @@ class PostgresDatabase:
             self._own.use = before
 
     def using(self, connection: Connection, *, between: bool = False) -> AbstractContextManager[_Use]:
-        """Let all that this thread does go through one connection, in which a transaction has begun."""
+        """Run all statements of this thread on one connection, in which a transaction has begun."""
         return self._used(_Use(connection, "chained" if between else None))
 
     @contextmanager
@@ -196,7 +196,7 @@ class PostgresDatabase:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Give this thread the connection that it is using, or one with a transaction of its own."""
+        """Yield the connection that this thread is using, or one with a transaction of its own."""
         if self._use is not None and self._use.between != "idle":
             yield self._use.connection
             return
@@ -205,16 +205,16 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, lock_timeout: float = 0.0) -> Iterator[Callable[[], bool]]:
-        """All or nothing; durable on leaving it without an error. One inside another is part of it.
+        """Run a transaction, durable when the block ends without an error; a nested one is part of the outer one.
 
         Args:
-            lock_timeout: Seconds to wait for a lock; as long as it takes when 0.
+            lock_timeout: Seconds to wait for a lock; no limit if 0.
 
         Returns:
-            What says afterwards whether it is known to be committed; within a `pipeline` once that has ended.
+            Function that returns afterwards whether the commit is confirmed; in a `pipeline`, after that has ended.
 
         Raises:
-            LockedError: A lock was not to be had in that time.
+            LockedError: A lock was not available in that time.
             StoreError: The database fails, or refuses.
         """
         if self._use is not None and self._use.between is None:
@@ -270,10 +270,10 @@ class PostgresDatabase:
 
     @contextmanager
     def pipeline(self) -> Iterator[None]:
-        """Send the statements of transactions without waiting for answers: in one round trip, if none is asked for.
+        """Send statements of transactions without waiting for responses: in one round trip, if none is needed.
 
-        What `send` returns is known afterwards. Nothing is done after a statement that fails: a transaction that was
-        committed before stays so.
+        Results of `send` are available afterwards. Nothing runs after a failing statement: transactions that were
+        committed before it stay committed.
 
         Raises:
             StoreError: See `transaction`.
@@ -288,14 +288,14 @@ class PostgresDatabase:
 
     @property
     def kept(self) -> set[str] | None:
-        """Names of what this transaction has read, and so keeps from being removed; None outside of one."""
+        """Names of the tables that this transaction has read, and so keeps from being removed; None outside of one."""
         return self._use.kept if self._use is not None and self._use.between is None else None
 
     def send(self, statement: str, values: Sequence[Any] = ()) -> Callable[[], list[Row] | None]:
         """Run one statement within a transaction, whose rows are not needed yet.
 
         Returns:
-            What returns the rows; within a `pipeline` known once that has ended: None where it was not got to.
+            Function that returns the rows; in a `pipeline`, after that has ended: None if the statement did not run.
         """
         with self.connection() as connection, translated(self._url):
             cursor = connection.execute(statement.encode(), values or None)
@@ -310,16 +310,16 @@ class PostgresDatabase:
             return cursor.fetchall() if cursor.description else []
 
     def count(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run one statement, with ``%s`` for values, and return how many rows it changed."""
+        """Run one statement, with ``%s`` for values, and return the number of rows that it changed."""
         with self.connection() as connection, translated(self._url):
             return int(connection.execute(statement.encode(), values or None).rowcount)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement, with ``?`` for values, and return its rows: in a transaction of its own outside of one."""
+        """Run one statement, with ``?`` for values, and return its rows; outside of a transaction, in its own."""
         return self.rows(statement.replace("?", "%s") if values else statement, values)
 
     def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run one statement, with ``?`` for values, for many rows of these; plain inserts are copied in."""
+        """Run one statement, with ``?`` for values, for many rows of values; plain inserts use COPY."""
         insert = _INSERT.fullmatch(statement)
         if insert is not None:
             with self.copying(f"COPY {insert[1]} FROM STDIN") as copy:
@@ -331,7 +331,7 @@ class PostgresDatabase:
 
     @contextmanager
     def copying(self, statement: str) -> Iterator[psycopg.Copy]:
-        """Give what reads, or writes, the rows of a COPY."""
+        """Yield the object that reads, or writes, the rows of a COPY."""
         with (
             self.connection() as connection,
             translated(self._url),
@@ -341,10 +341,9 @@ class PostgresDatabase:
             yield copy
 
     def alone(self, statement: str) -> None:
-        """Run one statement that no transaction may hold, and that names the schema of everything in it.
+        """Run one statement that cannot run in a transaction, and that qualifies all names with their schema.
 
-        It may take hours, whatever timeouts the role has; behind a pooler, which gives our session to others, these
-        count.
+        It may take hours: the role's timeouts are disabled, except behind a pooler, which shares our session.
         """
         connection = self.take()
         try:
@@ -363,12 +362,12 @@ class PostgresDatabase:
 
     @contextmanager
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> Iterator[None]:
-        """Let one session at a time be in such a block of a name; one that ends leaves it.
+        """Let one session at a time run a block of this name; a session that ends releases it.
 
-        The server has to know the session: no pooler that shares it may stand between.
+        The lock belongs to the server session: a pooler that shares sessions must not be in between.
 
         Raises:
-            LockedError: Another session was in it for longer.
+            LockedError: Another session held it for longer.
         """
         with self._held():
             try:
@@ -399,7 +398,7 @@ class PostgresDatabase:
         raise AssertionError("at least one attempt")  # pragma: no cover
 
     def reached(self, call: Callable[[], Result], retries: int, pause: float = 0.5) -> Result:
-        """Call again with growing pauses while the database is out of reach: not where it refuses."""
+        """Retry with growing pauses while the database is unreachable, but not if it refuses."""
         for _ in range(retries):
             try:
                 return call()
@@ -417,10 +416,10 @@ class PostgresDatabase:
 
     @contextmanager
     def streaming(self, snapshot: str = "") -> Iterator[Connection]:
-        """Give a connection of its own that sees one moment, for reading over a long time.
+        """Yield a connection of its own with one snapshot, for long reads.
 
         Args:
-            snapshot: Which moment, as another connection exported it; this one when empty.
+            snapshot: Snapshot that another connection exported; the current one when empty.
         """
         moment = f"; SET TRANSACTION SNAPSHOT {literal(snapshot)}" if snapshot else ""
         connection = self.take()
@@ -455,7 +454,7 @@ def check_extension(database: PostgresDatabase) -> None:
     """Refuse a pgvector that is too old.
 
     Raises:
-        GalleryError: The database has no pgvector, or one that lacks what searches need.
+        GalleryError: pgvector is missing, or lacks features that searches need.
     """
     found = database.rows("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     version = str(found[0][0]) if found else "none"
@@ -475,7 +474,7 @@ def _roll_back(connection: Connection, statement: bytes = b"ROLLBACK") -> None:
 
 
 def _alive(connection: Connection) -> bool:
-    """Say whether the server still listens; one that stopped has closed its end, which then has something to read."""
+    """Say whether the server is still connected; a stopped one has closed its end, which is then readable."""
     if connection.closed:
         return False
     waiting = select.poll()
@@ -494,7 +493,7 @@ def _refuse_standby(connection: Connection) -> None:
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn errors of psycopg, and of the network below it, into those of limpet."""
+    """Convert errors of psycopg, and of the network below it, to those of limpet."""
     try:
         yield
     except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
@@ -534,7 +533,7 @@ _ADVICE: list[tuple[type[Exception], str, str]] = [
 
 
 def locked() -> LockedError:
-    """Return the error for a lock that was not to be had."""
+    """Return the error for an unavailable lock."""
     return LockedError(
         "The table is in use by a long transaction or statement: its lock was not to be had in time.",
         to_do="find it in pg_stat_activity, or repeat later.",

@@ -1,4 +1,4 @@
-"""Approximate indexes of pgvector, which are graphs (HNSW): what they hold of vectors, and how they are built."""
+"""Approximate indexes of pgvector, which are graphs (HNSW): the form of their vectors, and their parameters."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from limpet.engines.postgres.database import PostgresDatabase, quoted
 from limpet.engines.store import Graph
 
 WIDEST = 16_000
-"""Numbers of the longest vector that pgvector keeps."""
+"""Maximum dimension of a vector in pgvector."""
 WIDEST_INDEXED = {"vector": 2000, "halfvec": 4000}
-"""Numbers of a vector that an approximate index over a column takes, by type."""
+"""Maximum dimension of an indexed vector, by type."""
 
 
 @dataclass(frozen=True)
 class VectorForm:
-    """What a graph holds of every vector.
+    """Form of vectors in a graph.
 
     Args:
-        held: "{vector}" as a graph keeps it, in SQL, where "{schema}" is that of pgvector, with a dot, or empty.
-        asked: The same of a query that is a placeholder.
-        distance: Its distance: what is nearest comes first.
-        candidates: How many rows it is asked for each hit; these are compared by their whole vectors where there are
-            several.
+        held: SQL that converts "{vector}" to this form, where "{schema}" is that of pgvector, with a dot, or empty.
+        asked: The same for a query that is a placeholder.
+        distance: Distance of the index, smallest first.
+        candidates: Rows to fetch per hit; if more than one, these are compared by their whole vectors.
     """
 
     held: str
@@ -34,7 +33,7 @@ class VectorForm:
 
 
 def form_of(width: int, *, directions: bool) -> VectorForm | None:
-    """Return what a graph holds of vectors; None where none leads to what is near, so that all are compared.
+    """Return the form of vectors in a graph; None if no form preserves neighbours, so that all vectors are compared.
 
     =================  ==============================================  ===============================
     numbers            rows of one length, around the origin           other rows, as Lorentz or inner
@@ -73,7 +72,7 @@ def index_of(generation: str) -> str:
 
 
 def definition(generation: str, form: VectorForm, graph: Graph, schema: str = "") -> str:
-    """Return what the index over a generation's rows is on; ``schema`` is that of pgvector, with a dot, or empty."""
+    """Return the definition of the index over a generation; ``schema`` is that of pgvector, with a dot, or empty."""
     held = form.held.format(vector="vector", schema=schema)
     return (
         f"{table_of(generation)} USING hnsw ({held} {schema}{form.operators}) "
@@ -82,7 +81,7 @@ def definition(generation: str, form: VectorForm, graph: Graph, schema: str = ""
 
 
 def built(database: PostgresDatabase, generation: str) -> Graph | None:
-    """Return how the approximate index of a generation was built; None where there is none that is complete."""
+    """Return the parameters of a generation's approximate index; None if there is no complete one."""
     rows = database.execute(
         "SELECT reloptions FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
         "WHERE indisvalid AND indexrelid = to_regclass(?)",
@@ -95,13 +94,13 @@ def built(database: PostgresDatabase, generation: str) -> Graph | None:
 
 
 def chosen(database: PostgresDatabase) -> Graph:
-    """Return how graphs are built and searched in this gallery."""
+    """Return the parameters of graphs in this gallery."""
     rows = database.execute("SELECT value FROM meta WHERE name = 'graph'")
     return Graph(**json.loads(rows[0][0])) if rows else Graph()
 
 
 def choose(database: PostgresDatabase, graph: Graph) -> None:
-    """Keep how graphs are built and searched from now on; backups have it, too."""
+    """Store the parameters of graphs; backups include them."""
     database.execute(
         "INSERT INTO meta VALUES ('graph', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         [json.dumps(asdict(graph))],

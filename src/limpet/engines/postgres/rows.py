@@ -1,4 +1,4 @@
-"""The table of a generation's vectors in PostgreSQL: making it, adding rows, and reading them back."""
+"""The table of a generation's vectors in PostgreSQL: create it, add rows, and read them back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROWS = "SELECT id, version, vector_send(vector) FROM"
 
 _READ_AT_ONCE = 10_000
 _LONGEST_NAME = 63
-_WIDEST_INLINE = 1900  # numbers of a vector that fit on a page of the database with the rest of their row
+_WIDEST_INLINE = 1900  # maximum vector components that fit on a database page with the rest of their row
 
 
 def create_table(database: PostgresDatabase, generation: NewGeneration) -> None:
-    """Create the table of a generation, without rows, in place of one that was dropped."""
+    """Create the empty table of a generation, replacing one that was dropped."""
     table = table_of(generation.name)
     if len(index_of(generation.name)) > _LONGEST_NAME + 2:
         raise GalleryError(
@@ -45,12 +45,12 @@ def create_table(database: PostgresDatabase, generation: NewGeneration) -> None:
         f"CREATE TABLE {table} (id {database.dialect.text} PRIMARY KEY, version bigint NOT NULL, "
         f"vector vector({int(generation.width)}) NOT NULL)"
     )
-    if generation.width <= _WIDEST_INLINE:  # several times faster to read than from a place of their own
+    if generation.width <= _WIDEST_INLINE:  # several times faster to read than out-of-line storage
         database.execute(f"ALTER TABLE {table} ALTER COLUMN vector SET STORAGE PLAIN")
 
 
 def drop_table(database: PostgresDatabase, table: str) -> None:
-    """Remove a table; one that somebody still reads after a while stays until the next time."""
+    """Remove a table; one that is still being read after a while stays until the next time."""
     try:
         with database.transaction():
             database.execute("SET LOCAL lock_timeout = '10s'")
@@ -69,10 +69,10 @@ def append(database: PostgresDatabase, part: Appended) -> None:
 
 
 def read_back(database: PostgresDatabase, part: Appended) -> None:
-    """Read rows that were added.
+    """Read back rows that were added.
 
     Raises:
-        StoreError: They are not what was written.
+        StoreError: They differ from what was written.
     """
     for first in range(0, len(part.rows.ids), _READ_AT_ONCE):
         some = slice(first, first + _READ_AT_ONCE)
@@ -91,11 +91,11 @@ def read_back(database: PostgresDatabase, part: Appended) -> None:
 
 
 def read(database: PostgresDatabase, generation: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return id, version and encoded vector of those of these rows that are there."""
+    """Return id, version and encoded vector of the existing rows among these ids."""
     return database.rows(f"{ROWS} {table_of(generation)} WHERE id = ANY(%s)", [list(ids)], binary=True)
 
 
 def decoded(encoded: Sequence[bytes], width: int) -> Vectors:
-    """Return vectors (N, width) from what pgvector sends: two numbers of two bytes, then the values, all big-endian."""
+    """Decode vectors (N, width) of pgvector's binary format: two 16-bit numbers, then the values, all big-endian."""
     row = np.dtype([("head", ">u2", (2,)), ("values", ">f4", (width,))])
     return np.frombuffer(b"".join(encoded), row)["values"].astype(np.float32)

@@ -1,4 +1,4 @@
-"""The schema of a gallery in PostgreSQL: making one, and finding out whether it is there and can be used."""
+"""The schema of a gallery in PostgreSQL: create it, and check whether it exists and is usable."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def gallery_database(place: str, disk: Disk) -> PostgresDatabase:
 
 
 def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = (), *, vectors: bool = False) -> None:
-    """Make a schema with the ledger of an empty gallery; all or nothing.
+    """Create a schema with the ledger of an empty gallery; all or nothing.
 
     Args:
-        database: Where.
-        kind: Of the store.
-        more: Statements that create what the store keeps beside the ledger.
-        vectors: Whether it is to hold vectors: pgvector is created if the database lacks it.
+        database: The database.
+        kind: Kind of the store.
+        more: Statements that create further tables of the store.
+        vectors: Whether it will hold vectors: pgvector is created if the database lacks it.
 
     Raises:
-        GalleryError: A gallery, or something else, is there.
+        GalleryError: The schema is not empty.
     """
     schema = database.address.schema
     with database.transaction():
@@ -42,7 +42,7 @@ def create_schema(database: PostgresDatabase, kind: str, more: Sequence[str] = (
             database.execute(f'CREATE SCHEMA "{schema}"')
         database.execute(f"SELECT set_config('search_path', {database.path}, true)")
         GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}", *more])
-    database.forget()  # connections learn where the extension is when they begin
+    database.forget()  # connections look up the schema of the extension when they start
 
 
 def is_there(database: PostgresDatabase) -> bool:
@@ -52,7 +52,7 @@ def is_there(database: PostgresDatabase) -> bool:
 
 
 def missing(database: PostgresDatabase) -> GalleryError:
-    """Build the error for a gallery that is not there."""
+    """Build the error for a missing gallery."""
     return GalleryError(
         f"There is no gallery at '{database.address.url}', in the schema '{database.address.schema}'.",
         expected="one that was created",

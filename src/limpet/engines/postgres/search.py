@@ -1,4 +1,4 @@
-"""How pgvector finds the nearest rows: all of them, or those whose items meet a condition."""
+"""Nearest-neighbour queries of pgvector: over all rows, or over those whose items match a condition."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from limpet.engines.store import Graph, Vectors
 FoundRow = tuple[str, float, str]
 """Id, score, and metadata as JSON."""
 
-_FEW_ITEMS = 2000  # looked up one by one rather than joined
-_NEAREST = 50  # rows for every hit whose items are looked up before all items are joined
+_FEW_ITEMS = 2000  # maximum number of items to look up one by one instead of joining
+_NEAREST = 50  # rows per hit whose items are looked up before all items are joined
 SETTINGS = b"""
 SELECT set_config('enable_nestloop', %(nested)s, true), set_config('enable_seqscan', %(scanned)s, true),
     set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %(breadth)s, true)
@@ -26,13 +26,13 @@ SELECT set_config('enable_nestloop', %(nested)s, true), set_config('enable_seqsc
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows a search may return; all of them without a condition.
+    """The rows that a search may return; all rows without a condition.
 
     Args:
-        condition: What their items must meet, in SQL over the table of items.
-        values: What its placeholders stand for.
-        ids: The items that meet it, where they are few and were looked up.
-        late: Whether the condition is asked of the nearest rows alone, of which fewer than are wanted may meet it.
+        condition: Condition on their items, in SQL over the table of items.
+        values: Values of its placeholders.
+        ids: The matching items, if they are few and were looked up.
+        late: Whether the condition is applied only to the nearest rows, of which too few may match.
     """
 
     condition: str = ""
@@ -77,7 +77,7 @@ class Selection:
         return f"JOIN items ON items.id = r.id WHERE {self.condition}"
 
     def settings(self, k: int, form: VectorForm | None = None, graph: Graph | None = None) -> dict[str, str]:
-        """Return values for `SETTINGS`: the database knows nothing of how many items meet a condition, so no guess."""
+        """Return values for `SETTINGS`: the planner cannot estimate how many items match a condition."""
         indexed = form is not None
         joined = bool(self.condition) and not indexed and not self.late
         wanted = k * max(2, form.candidates) if form else 0
@@ -98,21 +98,21 @@ def nearest(
     where: Filter | None,
     exact: bool,
 ) -> list[list[FoundRow]]:
-    """Find the rows with the largest inner products, at most k for every query, of equal ones the smaller id first.
+    """Find the rows with the largest inner products, at most k per query, ties by id.
 
     Args:
-        database: In a transaction that sees one moment.
+        database: Connection in a transaction with one snapshot.
         queries: float32 (Q, width).
         k: Hits per query.
-        generation: Whose rows.
+        generation: Generation of the rows.
         mask: Bits of generations in which their items must have no vector.
-        where: What their metadata must match.
-        exact: Compare all rows, also where there is an approximate index.
+        where: Condition on their metadata.
+        exact: Compare all rows, even with an approximate index.
     """
     with database.connection() as connection, translated(database.address.url):
         selection = _selected(connection, *_condition(mask, where))
         table = table_of(generation)
-        # an index is only there if it leads to what is near
+        # an index exists only if it finds near rows
         form = None if exact or selection.ids is not None else form_of(queries.shape[1], directions=True)
         if form is not None and built(database, generation) is not None:
             found = _run(connection, queries, k, selection, table, form, chosen(database))
@@ -156,7 +156,7 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
 
 
 def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, object]]:
-    """Return what items must meet, in SQL, and the values for it; empty where every item does."""
+    """Return the condition on items in SQL, and its values; empty if every item matches."""
     parts: list[str] = []
     values: dict[str, object] = {}
     if mask:
@@ -170,15 +170,15 @@ def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, object]]
 _METADATA = "items.metadata::jsonb"
 INDEX = "items_metadata"
 INDEXED = "items USING gin ((metadata::jsonb) jsonb_path_ops) WITH (fastupdate = off)"
-"""The index of metadata and what it is on; without a list of new items, which every search would have to read."""
+"""Definition of the metadata index; without a list of pending items, which every search would have to read."""
 COSTS = b"SELECT set_config('cpu_operator_cost', '0.025', true)"
 """Sets the planner's cost of evaluating metadata: ten times the cost of comparing numbers."""
 
-_LOOKED_UP = 200  # values of a list that are looked up in the index one by one; for more, every item is read once
+_LOOKED_UP = 200  # values of a list to look up in the index one by one; for more, every item is read once
 
 
 def condition(where: Filter, values: dict[str, object]) -> str:
-    """Write a checked filter as SQL over the table of items, true or false of every item.
+    """Write a checked filter as SQL over the table of items, true or false for every item.
 
     >>> values = {}
     >>> condition(Condition("price", "=", 5), values), values
@@ -211,7 +211,7 @@ def condition(where: Filter, values: dict[str, object]) -> str:
 
 
 def _object(column: str, value: Any) -> str:
-    """Return the JSON that metadata contains whose value there is this one.
+    """Return the JSON object that metadata contains if the value of the column is `value`.
 
     >>> _object("attributes.colour", "red")
     '{"attributes": {"colour": "red"}}'
@@ -222,7 +222,7 @@ def _object(column: str, value: Any) -> str:
 
 
 def _path(column: str, comparison: str) -> str:
-    """Return the JSON path that finds a value which compares so with ``$value``, of the same type only.
+    """Return the JSON path of a value that compares to ``$value``, of the same type only.
 
     >>> _path("attributes.price", "<")
     'strict $."attributes"."price" ? (@ != null && @ < $value)'

@@ -1,4 +1,4 @@
-"""Several readers and one writer of a gallery in PostgreSQL: snapshots for searches, and the writer's lock."""
+"""Concurrent readers and one writer of a gallery in PostgreSQL: snapshots for searches, and the writer's lock."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from limpet.engines.store import Commit
 from limpet.errors import LockedError
 
 KEPT_SECONDS = 5.0
-"""How long a snapshot waits for a further search: the server cleans up nothing that it could see."""
+"""Seconds that a snapshot is kept for further searches; meanwhile the server cannot vacuum rows visible to it."""
 
 
 class Snapshot:
-    """One moment of the database, which several searches see."""
+    """A database snapshot that several searches share."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self.lock = threading.Lock()
         self.used = time.monotonic()
-        self.commit: Commit | None = None  # of the pointer that it shows
+        self.commit: Commit | None = None  # commit of the pointer that it shows
         self.connection = database.take()
         self.open = True
         try:
@@ -40,14 +40,14 @@ class Snapshot:
             raise
 
     def end(self) -> None:
-        """Let go of the moment and the connection."""
+        """Release the snapshot and the connection."""
         if self.open:
             self.open = False
             finish(self._database, self.connection, "ROLLBACK")
 
 
 class Snapshots:
-    """The snapshots of the threads that search: for each, of the last two pointers that it asked for."""
+    """The snapshots of all searching threads: per thread, those of the last two pointers that it requested."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self.database = database
@@ -55,7 +55,7 @@ class Snapshots:
         at_fork(self, in_child=Snapshots._start_anew)
 
     def _start_anew(self) -> None:
-        """Have no snapshots; in a forked child, those that there are belong to threads of the parent."""
+        """Start without snapshots; in a forked child, the existing ones belong to threads of the parent."""
         self._own = threading.local()
         self._guard = threading.Lock()
         self._all: set[Snapshot] = set()
@@ -63,10 +63,10 @@ class Snapshots:
 
     @contextmanager
     def showing(self, commit: Commit | None = None) -> Iterator[Snapshot]:
-        """Let all that this thread does see one moment.
+        """Let all queries of this thread see one snapshot.
 
         Args:
-            commit: Of the pointer to see, where this thread asked for it just now; otherwise it sees what is now.
+            commit: Commit of the pointer to see, if this thread just requested it; otherwise the current data.
         """
         snapshot = self._locked(commit)
         try:
@@ -96,7 +96,7 @@ class Snapshots:
         return snapshot
 
     def name(self, snapshot: Snapshot, commit: Commit) -> None:
-        """Note which pointer the newest snapshot shows, and end all older ones but the last of another pointer."""
+        """Record the pointer of the newest snapshot, and end all older ones but the last of another pointer."""
         snapshot.commit = commit
         others = [one for one in self._own.snapshots if one.open and one.commit not in (commit, None)]
         self._keep([*others[-1:], snapshot])
@@ -134,10 +134,10 @@ class Snapshots:
 
 
 class ConnectionLock:
-    """What only one writer holds: a lock of the session that it writes with, so that neither outlives the other.
+    """Lock of the single writer: a lock of the session that it writes with, so that neither outlives the other.
 
-    One transaction follows the other without a gap for as long as it is held. So a pooler in between, which may give
-    every transaction another session of the server, gives it one and the same; the server ends that if the writer dies.
+    While it is held, transactions follow each other without a gap. So a pooler, which may use another server session
+    for every transaction, uses the same one throughout; the server ends it if the writer dies.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -146,10 +146,10 @@ class ConnectionLock:
 
     @contextmanager
     def held(self, who: str, timeout: float) -> Iterator[None]:
-        """Hold the lock, and let all that this thread does go through its connection, in transactions.
+        """Hold the lock, and run all statements of this thread on its connection, in transactions.
 
         Raises:
-            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
+            LockedError: Another session holds it for longer than ``timeout`` seconds.
         """
         connection = self.database.take()
         end = "ROLLBACK"
@@ -165,7 +165,7 @@ class ConnectionLock:
             finish(self.database, connection, end)
 
     def check(self) -> None:
-        """The lock is of the connection that commits: both end together."""
+        """Do nothing: the lock belongs to the connection that commits, and both end together."""
 
     def _wait(self, connection: Connection, who: str, until: float) -> None:
         while not connection.execute("SELECT pg_try_advisory_lock(%s)", [self._key]).fetchall()[0][0]:
@@ -174,7 +174,7 @@ class ConnectionLock:
             time.sleep(0.01)
 
     def _sign(self, connection: Connection, who: str) -> None:
-        """Write who holds the lock, for others that wait; this need not survive anything."""
+        """Record who holds the lock, for waiting processes; this need not be durable."""
         connection.execute(
             "INSERT INTO meta SELECT 'writer', %s || ' (served by process ' || pg_backend_pid() || ' of the database)' "
             "FROM (SELECT set_config('synchronous_commit', 'off', true)) AS quick "
@@ -189,16 +189,16 @@ class ConnectionLock:
 
 
 def lock_key(schema: str) -> int:
-    """Return the number of the writer's lock of a gallery."""
+    """Return the key of a gallery's writer lock."""
     return int.from_bytes(hashlib.sha256(f"limpet {schema}".encode()).digest()[:8], "big", signed=True)
 
 
 def finish(database: PostgresDatabase, connection: Connection, statement: str) -> None:
-    """Run a last statement and give a connection back; close it if it did not work."""
+    """Run a last statement and return a connection to the pool; close it on failure."""
     try:
         connection.execute(statement.encode())
     except BaseException as error:
-        connection.close()  # by which the server ends the transaction, and lets go of the lock
+        connection.close()  # then the server ends the transaction and releases the lock
         if not isinstance(error, psycopg.Error):
             raise
     finally:

@@ -1,7 +1,7 @@
-"""Tables and views of PostgreSQL, read through a cursor of the server: ``postgresql://…?table=shop.items``.
+"""Tables and views of PostgreSQL, read through a server-side cursor: ``postgresql://…?table=shop.items``.
 
-A reading is one transaction that only reads and sees one moment; it locks nothing that the application writes. As long
-as it lasts, though, the server keeps the versions of rows that vacuum would remove.
+A read is one read-only transaction with one snapshot; it does not block writes of the application. But as long as it
+runs, the server keeps row versions that vacuum would remove.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ARROW = {
     "float4[]": pa.list_(pa.float32()), "float8[]": pa.list_(pa.float64()),
 }  # fmt: skip
 _WRITTEN = ("uuid", "json", "jsonb", "date", "time", "timetz", "interval", "inet", "cidr", "macaddr", "name", "citext")
-"""What becomes a text as the server writes it; so do enumerations."""
+"""Types that become texts as the server writes them; so do enumerations."""
 _MOMENTS = {"timestamp": "", "timestamptz": "Z"}
-"""What becomes a text of one width in UTC, with what follows it: such texts sort as the moments do."""
+"""Types that become UTC texts of one width, with their suffix: such texts sort by time."""
 _NUMBERS: dict[str, np.dtype[Any]] = {"vector": np.dtype(">f4"), "halfvec": np.dtype(">f2")}
-"""Numbers of vectors as the server sends them, after two of 16 bits: the dimension and nothing."""
+"""Number formats of vectors as the server sends them, after two 16-bit fields: the dimension and an unused one."""
 _HEAD = 4  # bytes
 _SIMILARITIES = {
     f"{kind}_{operators}": similarity
@@ -81,11 +81,11 @@ JOIN pg_opclass ON pg_opclass.oid = ANY(indclass)
 JOIN pg_am ON pg_am.oid = opcmethod
 WHERE indrelid = %s::regclass AND refobjid = indrelid AND attname = %s AND indisvalid AND amname IN ('hnsw', 'ivfflat')
 """
-_MOST_DIGITS = 18  # of an integer of 64 bits
+_MOST_DIGITS = 18  # of a 64-bit integer
 
 
 class _Bytes(Loader):
-    """Leaves a vector as the server sent it."""
+    """Returns a vector as the server sent it."""
 
     format = Format.BINARY
 
@@ -97,12 +97,12 @@ class PostgresTable:
     """One table, or view, of a database.
 
     Args:
-        address: Its place is the database, as libpq reads it. The name of the table has that of the schema before it
-            where the search path does not lead to it: ``shop.items``.
+        address: Address whose place is the database, as libpq parses it. The name of the table includes its schema if
+            that is not in the search path: ``shop.items``.
 
     Raises:
-        ConfigError: There is no such table, or the URL cannot be read.
-        StoreError: The database cannot be reached, or the table not be read.
+        ConfigError: The table does not exist, or the URL cannot be parsed.
+        StoreError: The database is unreachable, or the table cannot be read.
     """
 
     options: ClassVar[Collection[str]] = OPTIONS
@@ -140,7 +140,7 @@ class PostgresTable:
         self._selected[named] = sql.SQL("json_build_array({})::text").format(texts)
 
     def _join_texts(self, named: str | None) -> None:
-        """Add a column for texts of several columns, ``text=title,body``: with line breaks between, without NULL."""
+        """Add a column for texts of several columns, ``text=title,body``: joined by line breaks, without NULL."""
         parts = [] if named is None or named in self.schema else named.split(",")
         if named is None or len(parts) < 2:
             return
@@ -150,22 +150,22 @@ class PostgresTable:
         self._selected[named] = sql.SQL(r"concat_ws(E'\n', {})").format(joined)
 
     def type_name(self, column: str) -> str:
-        """Return what PostgreSQL calls the type of a column."""
+        """Return PostgreSQL's name for the type of a column."""
         return str(self._types[column])
 
     @cached_property
     def rows(self) -> int:
-        """How many rows a reading gives."""
+        """Number of rows of a read."""
         with self._connected() as connection:
             counted = sql.SQL("SELECT count(*) FROM {} {}").format(self._identifier, self._where)
             [(rows,)] = connection.execute(counted).fetchall()
         return int(rows) if self.address.sample is None else min(rows, self.address.sample.rows)
 
     def similarity(self, vector: str) -> str | None:
-        """Return how the indexes of a column compare vectors; None where there is none, or they differ.
+        """Return the similarity of a column's indexes; None without an index, or if they differ.
 
         Raises:
-            DataError: They compare by what limpet has no space for.
+            DataError: No space has the similarity of an index.
         """
         with self._connected() as connection:
             found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
@@ -179,7 +179,7 @@ class PostgresTable:
         with self._connected() as connection:
             found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
             own = {one for (one,) in found if one.startswith(f"{self._types[vector]}_")} & _SIMILARITIES.keys()
-            if not own:  # or one over another type, which other queries use
+            if not own:  # the index may be over another type, which other queries use
                 return None
             [(schema,)] = connection.execute(_EXTENSION).fetchall()
             operator, type_ = _OPERATORS[_SIMILARITIES[min(own)]], sql.Identifier(schema, self._types[vector])
@@ -203,7 +203,7 @@ class PostgresTable:
         yield from self._read(columns, rows, self._where, drawn)
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these ids, in any order, by the index of the column of ids, if there is one."""
+        """Yield the rows of these ids, in any order, using the index of the id column, if there is one."""
         [key] = needed(self, roles_of(self), "id")
         kind = self._types[key]
         values, cast, column = list(ids), "text", self._selected[key]
@@ -299,7 +299,7 @@ def _exported(address: PostgresAddress, stack: ExitStack) -> str:
 
 
 def _arrow(kind: str, digits: int) -> Any:
-    """Return the Arrow type of a column; `pa.null()` for one that cannot be read."""
+    """Return the Arrow type of a column; `pa.null()` if it is not supported."""
     if kind in (*_WRITTEN, *_MOMENTS):
         return pa.string()
     precision, scale = (digits - 4) >> 16, (digits - 4) & 0x7FF
@@ -309,7 +309,7 @@ def _arrow(kind: str, digits: int) -> Any:
 
 
 def _selected(name: str, kind: str, enumeration: bool) -> sql.Composable:
-    """Return how a column is selected: texts for types that Arrow and a gallery do not know."""
+    """Return the select expression of a column: texts for types that Arrow and a gallery do not support."""
     column = sql.Identifier(name)
     if enumeration or kind in _WRITTEN:
         return sql.SQL("{}::text").format(column)
@@ -322,7 +322,7 @@ def _selected(name: str, kind: str, enumeration: bool) -> sql.Composable:
 
 
 def _vectors(values: Sequence[Any], numbers: np.dtype[Any]) -> pa.Array:
-    """Return vectors as the server sent them as a list array of float32; missing ones are null."""
+    """Return vectors in the server's format as a list array of float32; missing ones are null."""
     sizes = [0 if value is None else (len(value) - _HEAD) // numbers.itemsize for value in values]
     sent = b"".join(value[_HEAD:] for value in values if value is not None)
     flat = np.frombuffer(sent, numbers).astype(np.float32)
@@ -339,7 +339,7 @@ def _is_uuid(text: str) -> bool:
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """Return a value that Arrow takes: texts for what is written as one, numbers of the machine."""
+    """Return a value that Arrow accepts: texts for types written as one, numbers in native byte order."""
     if value is None:
         return None
     if isinstance(value, Decimal):

@@ -1,4 +1,4 @@
-"""A gallery in PostgreSQL with pgvector: vectors, items, journal and pointer move in one transaction."""
+"""A gallery in PostgreSQL with pgvector: vectors, items, journal and pointer change in one transaction."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class PgvectorStore(LedgerStore):
 
     @classmethod
     def create(cls, place: str, disk: Disk) -> PgvectorStore:
-        """Create an empty gallery in a schema that is empty or not there yet.
+        """Create an empty gallery in a schema that is empty or does not exist.
 
         Raises:
-            GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
-            StoreError: The server does not answer, or refuses.
+            GalleryError: The schema is not empty, or the server lacks pgvector.
+            StoreError: The server is unreachable, or refuses.
         """
         database = gallery_database(place, disk)
         try:
@@ -77,8 +77,8 @@ class PgvectorStore(LedgerStore):
         """Open the gallery in a schema.
 
         Raises:
-            GalleryError: There is none, or one of another format version.
-            StoreError: The server does not answer, or refuses.
+            GalleryError: The gallery does not exist, or has another format version.
+            StoreError: The server is unreachable, or refuses.
         """
         database = gallery_database(place, disk)
         try:
@@ -93,11 +93,11 @@ class PgvectorStore(LedgerStore):
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup in a schema that is empty or not there yet, in one transaction.
+        """Create the gallery of a backup in a schema that is empty or does not exist, in one transaction.
 
         Raises:
-            GalleryError: A gallery, or something else, is in the schema, or the server lacks pgvector.
-            StoreError: The server does not answer, or refuses.
+            GalleryError: The schema is not empty, or the server lacks pgvector.
+            StoreError: The server is unreachable, or refuses.
         """
         database = gallery_database(place, disk)
         with closing(database), database.transaction():
@@ -109,22 +109,22 @@ class PgvectorStore(LedgerStore):
 
     @property
     def durable(self) -> bool:
-        """Whether the server is set up to keep what it acknowledged after a power failure."""
+        """Whether the server is configured to keep acknowledged writes after a power failure."""
         names = ("fsync", "full_page_writes", "synchronous_commit")
         rows = self.database.execute("SELECT setting FROM pg_settings WHERE name = ANY(?)", [list(names)])
         return all(setting != "off" for (setting,) in rows)
 
     def pointer(self) -> Pointer:
-        """Return what exists now; this thread's searches at this pointer see exactly that for the next moment."""
+        """Return the current pointer; this thread's next searches at it see exactly that commit for a few seconds."""
         if self._writer == threading.get_ident():
-            return super().pointer()  # by the connection that holds the lock
+            return super().pointer()  # on the connection that holds the lock
         with self._snapshots.showing() as snapshot:
             pointer = super().pointer()
             self._snapshots.name(snapshot, pointer.commit)
             return pointer
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
-        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        """Apply changes, add the event to the journal, and update the pointer, see `Store.commit`."""
         self._must_be_writing()
         with self.database.transaction():
             self._reached("pgvector.begin")
@@ -168,8 +168,8 @@ class PgvectorStore(LedgerStore):
     ) -> Hits:
         """Find the rows with the largest inner products, see `Store.search`.
 
-        Searches of the thread that asked for the pointer see exactly that commit while they follow soon upon each
-        other; later ones see one commit all of them, that one or a newer one.
+        Searches of the thread that requested the pointer see exactly that commit as long as they follow each other
+        closely; later ones all see one commit, that one or a newer one.
         """
         with self._snapshots.showing(at.commit) as snapshot:
             if snapshot.commit != at.commit:
@@ -199,7 +199,7 @@ class PgvectorStore(LedgerStore):
             )
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
-        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+        """Return the vectors of a generation among these ids, and their ids, in the order given."""
         width = self._width(generation)
         found = {row[0]: row[2] for row in read(self.database, generation, ids)}
         there = [identifier for identifier in dict.fromkeys(ids) if identifier in found]
@@ -214,7 +214,7 @@ class PgvectorStore(LedgerStore):
     def scan_rows(
         self, generation: str, *, batch: int = 8192
     ) -> Iterator[tuple[list[str], NDArray[np.int64], Vectors]]:
-        """Yield all rows of a generation: ids, versions of their items when written, vectors; all of one moment."""
+        """Yield all rows of a generation: ids, versions of their items when written, vectors; from one snapshot."""
         width = self._width(generation)
         with self.database.streaming() as connection:
             with translated(self.url):
@@ -229,18 +229,18 @@ class PgvectorStore(LedgerStore):
 
     @property
     def graph(self) -> Graph:
-        """How approximate indexes are built and searched."""
+        """Parameters of approximate indexes."""
         return chosen(self.database)
 
     def choose_graph(self, graph: Graph) -> None:
-        """Keep how approximate indexes are built and searched from now on, see `Store.choose_graph`."""
+        """Store the parameters of approximate indexes, see `Store.choose_graph`."""
         with self.writing("index"), self.database.transaction():
             choose(self.database, graph)
 
     def build_index(self, generation: str, *, directions: bool = False) -> None:
-        """Build an approximate index (HNSW) over a generation; the database keeps it up to date from then on.
+        """Build an approximate index (HNSW) over a generation; the database keeps it up to date afterwards.
 
-        One that was built in another way than `choose_graph` says is built again. What it holds says `form_of`.
+        An index with other parameters than those of `choose_graph` is rebuilt. `form_of` defines what it holds.
         """
         width = self._width(generation)
         form, graph = form_of(width, directions=directions), chosen(self.database)
@@ -257,7 +257,7 @@ class PgvectorStore(LedgerStore):
             self._build(index_of(generation), definition(generation, form, graph, f"{extension}."))
 
     def _build(self, index: str, on: str) -> None:
-        """Build an index, in place of one that was interrupted; searches go on meanwhile."""
+        """Build an index, replacing one that was interrupted; searches continue meanwhile."""
         self._snapshots.forget()  # else the database would wait for this thread
         schema = self.database.address.schema
         self._reached("pgvector.index")
@@ -265,7 +265,7 @@ class PgvectorStore(LedgerStore):
         self.database.alone(f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{on}')
 
     def upkeep(self, generation: str) -> Upkeep:
-        """Return rows, size with all indexes, and how many rows the approximate index covers."""
+        """Return rows, size with all indexes, and the number of rows that the approximate index covers."""
         self._width(generation)
         table = table_of(generation)
         [(rows, size)] = self.database.execute(
@@ -274,7 +274,7 @@ class PgvectorStore(LedgerStore):
         return Upkeep(int(rows), int(size), int(rows) if built(self.database, generation) else 0)
 
     def waiting(self) -> int:
-        """Return the bytes of tables of dropped generations; of all else the database itself keeps track."""
+        """Return the bytes of tables of dropped generations; the database manages all other space."""
         rows = [self.database.execute("SELECT pg_total_relation_size(to_regclass(quote_ident(?)))", [table])
                 for table in self._dropped()]  # fmt: skip
         return sum(int(size) for [(size,)] in rows)
@@ -283,7 +283,7 @@ class PgvectorStore(LedgerStore):
         """Remove the tables of dropped generations, and clean up after removed rows.
 
         Args:
-            older_than: Not needed: the database itself keeps what a reader could still see.
+            older_than: Not used: the database itself keeps data that a reader could still see.
         """
         self._snapshots.forget()
         freed = 0
@@ -319,7 +319,7 @@ class PgvectorStore(LedgerStore):
         return int(size)
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write all data of one pointer into an empty folder, see `Store.backup`; no other session waits for it."""
+        """Write all data of one pointer into an empty folder, see `Store.backup`; it blocks no other session."""
         with self.database.streaming() as connection, self.database.using(connection):
             pointer = super().pointer()
             self._reached("pgvector.backup")
@@ -327,7 +327,7 @@ class PgvectorStore(LedgerStore):
             return pointer
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._snapshots.close()
         self.database.close()
 

@@ -1,4 +1,4 @@
-"""Where vectors of an application are in PostgreSQL: libpq's URL, with parameters for the table and its columns."""
+"""Address of an application's vectors in PostgreSQL: libpq's URL, with parameters for the table and its columns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OWN = ("table", "id", "vector", "text")
 
 @dataclass(frozen=True)
 class TableAddress:
-    """A table of a database, and its columns as far as they were named.
+    """A table of a database, and its named columns.
 
     Args:
-        database: Which, with what libpq connects with.
+        database: The database, with its connection parameters for libpq.
         source: The table as a source.
-        table: The table's name, with that of its schema where the search path does not lead to it: ``shop.items``.
+        table: Name of the table, with its schema if that is not in the search path: ``shop.items``.
         key: Columns that identify a row; the primary key when empty.
-        vector: Column of the vectors; the only one of its kind when empty.
-        texts: Columns that vectors are made of.
+        vector: Column of the vectors; the only vector column when empty.
+        texts: Columns of the embedded text.
     """
 
     database: PostgresAddress
@@ -48,14 +48,14 @@ class TableAddress:
 
 
 def read_table_address(url: str) -> TableAddress:
-    """Read a URL such as ``postgresql://user@host/db?table=shop.items&id=id&vector=emb&text=title``.
+    """Parse a URL such as ``postgresql://user@host/db?table=shop.items&id=id&vector=emb&text=title``.
 
     Args:
-        url: Of a table as a source, see `limpet.engines.address.read_address`; ``id`` and ``text`` may be several
-            columns with commas between them.
+        url: URL of a table as a source, see `limpet.engines.address.read_address`; ``id`` and ``text`` may be several
+            columns, separated by commas.
 
     Raises:
-        ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
+        ConfigError: The URL cannot be parsed. The message does not repeat it, since it may contain a password.
     """
     known = scheme_of(url) == "postgresql" and "://" in url
     refuse(not known, "A place that is no database.", "postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE")

@@ -11,7 +11,7 @@ from limpet.support.disk import Disk
 
 
 def postgres_top(place: str, disk: Disk, document: Document | None = None) -> LedgerTop:
-    """Return the top at a URL: the one that is there, or a new one with a first document."""
+    """Return the existing top at a URL, or create one with a first document."""
     database = gallery_database(place, disk)
     try:
         if document is not None:

@@ -26,7 +26,7 @@ _NAMED_SINCE = (1, 18)
 
 
 def adds_vectors(client: QdrantClient) -> bool:
-    """Say whether a named vector can be added to a collection that is there: from 1.18 on."""
+    """Say whether a named vector can be added to an existing collection: from Qdrant 1.18 on."""
     version = client.info().version.split(".")
     return tuple(int(part) for part in version[:2]) >= _NAMED_SINCE
 
@@ -37,11 +37,11 @@ class QdrantEngine(Engine):
     Use it for a collection in Qdrant, a server or a local folder; named vectors need no second collection.
 
     Args:
-        address: Of the service, or of a folder.
-        old: The collection, and its vector where that has a name.
+        address: Address of the service, or of a folder.
+        old: The collection, and its vector if that has a name.
         new: Another collection with a vector of the same name; or the same one, with another vector.
         dim: Dimension of the new vectors.
-        version: A key of the payload that the application changes with every write; None to compare points as a whole.
+        version: Payload key that the application changes with every write; None to compare whole points.
 
     >>> from limpet import start_upgrade
     >>> from limpet.upgrade.model import UpgradeModel
@@ -63,14 +63,14 @@ class QdrantEngine(Engine):
 
     @classmethod
     def resolved(cls, address: Address, name: str) -> str:
-        """Return the collection that a name or an alias leads to."""
+        """Return the collection of a name or an alias."""
         with connected(address) as client:
             aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
         return aliases.get(name, name)
 
     @classmethod
     def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
-        """Return the collection and its vector, and another vector of it where one can be added, or a collection."""
+        """Return the collection and its vector, and another vector of it, if one can be added, or a new collection."""
         old = Target(wanted.collection, None if wanted.vector == UNNAMED else wanted.vector)
         with connected(address) as client:
             added = old.vector is not None and wanted.alias is None and adds_vectors(client)
@@ -80,10 +80,10 @@ class QdrantEngine(Engine):
                "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
         return old, replace(old, collection=wanted.name_after(old.collection))
 
-    # Places
+    # Collections
 
     def is_there(self) -> bool:
-        """Say whether the new collection, or the new vector, is there."""
+        """Say whether the new collection, or the new vector, exists."""
         collection, name = self._targets["new"].collection, self._names["new"]
         with translated(self._address):
             return self._client.collection_exists(collection) and name in self._vectors(collection)
@@ -92,12 +92,12 @@ class QdrantEngine(Engine):
         return vectors_of(self._client.get_collection(collection).config.params)[0]
 
     def create(self) -> None:
-        """Make the new side: settings and payload indexes as those of the old one, without its points."""
+        """Create the new side: settings and payload indexes like those of the old one, without its points."""
         if self.is_there():
             return
         old, new = self._targets["old"].collection, self._targets["new"].collection
         with translated(self._address), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about payload indexes, which folders have not
+            warnings.simplefilter("ignore")  # about payload indexes, which folders do not support
             info = self._client.get_collection(old)
             params, own = info.config.params, vectors_of(info.config.params)[0][self._names["old"]]
             if self.shared:
@@ -128,7 +128,7 @@ class QdrantEngine(Engine):
                 self._client.delete_collection(self._targets["new"].collection)
 
     def indexes(self) -> tuple[IndexStatus, ...]:
-        """Return how far Qdrant is with them."""
+        """Return the progress of Qdrant's index builds."""
         if not self.is_there():
             return ()
         with translated(self._address):
@@ -136,13 +136,13 @@ class QdrantEngine(Engine):
         return (IndexStatus(f"{self._targets['new'].collection}.{self._names['new']}", info.status == "green"),)
 
     def aliased(self, alias: str) -> str | None:
-        """Return what collection an alias leads to."""
+        """Return the collection of an alias."""
         with translated(self._address):
             found = self._client.get_aliases().aliases
         return next((one.collection_name for one in found if one.alias_name == alias), None)
 
     def set_alias(self, alias: str, side: ModelSide) -> None:
-        """Let an alias lead to the collection of a side, by one operation of the service."""
+        """Point an alias to the collection of a side, in one operation of the service."""
         make = models.CreateAlias(collection_name=self._targets[side].collection, alias_name=alias)
         gone = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias))]
         operations: list[Any] = [*(gone if self.aliased(alias) else []), models.CreateAliasOperation(create_alias=make)]
@@ -154,11 +154,11 @@ class QdrantEngine(Engine):
     def scan(
         self, side: ModelSide, pace: Pace, *, digests: bool = True
     ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all points of a side; where both are vectors of a point, of those that have one."""
+        """Yield ids and digests of all points of a side; if both are vectors of a point, of points that have one."""
         if side == "new" and not self.is_there():
             return
         name = self._names[side]
-        alone = self._version is not None or not digests  # nothing is read that would tell whether a point has one
+        alone = self._version is not None or not digests  # nothing is read that shows whether a point has one
         fields = [self._version] if self._version and digests else False
         what: dict[str, Any] = {"with_payload": fields if alone else True, "with_vectors": not alone}
         has = [models.HasVectorCondition(has_vector=name)]
@@ -183,7 +183,7 @@ class QdrantEngine(Engine):
                     break
 
     def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
-        """Return those of the points that are there, with a vector of the side or without."""
+        """Return the existing points, with a vector of the side or without."""
         if not ids:
             return []
         wanted = [one for one in map(point_id, ids) if one is not None]
@@ -203,7 +203,7 @@ class QdrantEngine(Engine):
         own = vectors.pop(name, None)
         vector = None if own is None else np.array(own, np.float32)
         if self._version is not None:
-            gone = vector is None and point.vector is not None  # and not only left unread
+            gone = vector is None and point.vector is not None  # and was not merely left unread
             digest = None if gone else digest_of(payload.get(self._version))
             return CollectionRow(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
         if self.shared:
@@ -220,7 +220,7 @@ class QdrantEngine(Engine):
         )
 
     def _counted(self, name: str, numbers: Any) -> NDArray[np.float32]:
-        """Return what tells a vector from others: of the cosine its direction, since a folder forgets the length."""
+        """Return the part of a vector that digests cover: for cosine its direction, since a folder drops the length."""
         vector = np.array(numbers, np.float32)
         return vector / (float(np.linalg.norm(vector)) or 1.0) if name in self._directions else vector
 
@@ -234,7 +234,7 @@ class QdrantEngine(Engine):
     def put(
         self, side: ModelSide, rows: Sequence[CollectionRow], there: Mapping[str, CollectionRow] | None = None
     ) -> None:
-        """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
+        """Write whole points; of two vectors of the same points only one, if the point still exists."""
         name, collection = self._names[side], self._targets[side].collection
         if self.shared:
             self._update(
@@ -250,7 +250,7 @@ class QdrantEngine(Engine):
             ])  # fmt: skip
 
     def _update(self, collection: str, points: list[models.PointVectors]) -> None:
-        """Write vectors of those points that are there; the application may delete some in this very moment."""
+        """Write vectors of existing points; the application may delete some at the same time."""
         with translated(self._address):
             try:
                 self._client.update_vectors(collection, points)

@@ -1,9 +1,9 @@
 """Collections of Qdrant: ``qdrant://HOST:PORT/COLLECTION``, or ``qdrant:FOLDER#COLLECTION`` of the client's local mode.
 
-Points are read in the order of their ids, page by page; Qdrant has no snapshots that one could read. A point that is
-there all the while is read exactly once, as it was at some moment of the reading; one that comes or goes meanwhile may
-be read or not. In collections that compare by the cosine Qdrant keeps vectors of length one: these are what is read,
-whatever length the application gave them.
+Points are read in the order of their ids, page by page; Qdrant has no readable snapshots. A point that exists all the
+while is read exactly once, in its state at some time during the read; a point that is added or deleted meanwhile may
+be read or not. In collections with the cosine distance, Qdrant stores normalized vectors: these are read, whatever
+length the application gave them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from limpet.support.disk import only_files
 from limpet.support.documents import read_json
 
 PORT = 6333
-"""Of a server whose URL names none."""
+"""Default port of a server."""
 ID = "id"
-"""The column of the ids of points, as texts."""
+"""The column of point ids, as texts."""
 UNNAMED = "vector"
 """The column of the vectors of a collection whose vector has no name."""
 _PAGE = 1024
-"""Ids asked for at a time."""
+"""Ids per request."""
 _KEY = "QDRANT_API_KEY"
 _SIMILARITIES = {"Cosine": "cosine", "Dot": "inner-product", "Euclid": "euclidean"}
 _INDEXED = {"keyword": pa.string(), "text": pa.string(), "datetime": pa.string(), "uuid": pa.string(),
@@ -56,17 +56,17 @@ _CONSISTENCY = models.ReadConsistencyType.MAJORITY
 class QdrantCollection:
     """One collection, by its name or an alias.
 
-    Columns are "id", one for every named vector (or "vector"), and what the payloads hold: nested values under dotted
-    names, and names that are taken under "payload.NAME". Lists and objects are JSON. Which columns of payloads there
-    are, and of which types, is seen from their indexes, the first points and those that have what the URL names.
+    Columns are "id", one for every named vector (or "vector"), and the payload: nested values under dotted names, and
+    fields whose name is taken as "payload.NAME". Lists and objects are JSON. Payload columns and their types are
+    inferred from payload indexes, the first points, and points with the fields that the URL names.
 
     Args:
         address: A folder and a collection, or ``qdrant://HOST:PORT/COLLECTION``; see `connected`.
 
     Raises:
-        ConfigError: There is no such collection or vector, or the URL cannot be read.
-        DataError: The vector is sparse, or of several vectors, or the folder is none of Qdrant.
-        StoreError: The service is out of reach, or refuses.
+        ConfigError: The collection or vector does not exist, or the URL cannot be parsed.
+        DataError: The vector is sparse or a multivector, or the folder is not one of Qdrant.
+        StoreError: The service is unreachable, or refuses.
     """
 
     options: ClassVar[Collection[str]] = ("https",)
@@ -115,7 +115,7 @@ class QdrantCollection:
 
     @property
     def rows(self) -> int:
-        """How many points a reading gives."""
+        """Number of points of a read."""
         with connected(self.address) as client:
             counted = int(client.count(self.collection, count_filter=self._pushed(), exact=True).count)
         return counted if self.address.sample is None else min(counted, self.address.sample.rows)
@@ -125,10 +125,10 @@ class QdrantCollection:
         return str(self.schema[column])
 
     def similarity(self, vector: str) -> str | None:
-        """Return how a vector is compared, which every collection declares.
+        """Return the similarity of a vector, which every collection declares.
 
         Raises:
-            DataError: By the Manhattan distance.
+            DataError: The distance is the Manhattan distance.
         """
         distance = str(self._vectors[vector].distance.value)
         if distance not in _SIMILARITIES:
@@ -153,7 +153,7 @@ class QdrantCollection:
                     points = client.retrieve(self.collection, ids=wanted, consistency=_CONSISTENCY, **read)
                     yield self._batch(points, columns)
                     continue
-                if not self._is_path(self._payload[key]):  # Qdrant cannot be asked for it: all points are read
+                if not self._is_path(self._payload[key]):  # Qdrant cannot filter by it: all points are read
                     wanted_ids = pa.array(ids, pa.large_string())
                     for batch in self._scrolled(list(dict.fromkeys([key, *columns])), _PAGE, None, ()):
                         batch = batch.filter(pc.is_in(batch.column(0).cast(pa.large_string()), wanted_ids))
@@ -201,14 +201,14 @@ class QdrantCollection:
                 **{name: self._vector(name, vectors.get(name)) for name in self._vectors}}  # fmt: skip
 
     def _vector(self, name: str, vector: Any) -> Any:
-        """Return a vector as the server keeps it; a folder has it as it was given."""
+        """Return a vector as the server stores it; a folder keeps it as given."""
         if vector is None or "://" in self.address.place or self._vectors[name].distance != models.Distance.COSINE:
             return vector
         length = np.linalg.norm(vector)
         return np.array(vector) / length if length else vector
 
     def _pushed(self) -> models.Filter | None:
-        """Return what of the conditions Qdrant can look at; it may let more points through."""
+        """Return the part of the conditions that Qdrant can evaluate; it may let more points through."""
         must: list[Any] = []
         for one in self._where:
             name = self._payload.get(one.column, "")
@@ -223,7 +223,7 @@ def _condition(one: Condition, name: str, type_: pa.DataType) -> list[Any]:
         bounds = {"<": {"lt": value}, "<=": {"lte": value}, ">": {"gt": value}, ">=": {"gte": value},
                   "=": {"gte": value, "lte": value}, "!=": {}}[one.comparison]  # fmt: skip
         return [models.FieldCondition(key=name, range=models.Range(**bounds))] if bounds else []
-    if one.comparison == "=" and not str(value).startswith(("[", "{")):  # such a text may stand for a list
+    if one.comparison == "=" and not str(value).startswith(("[", "{")):  # such a text may represent a list
         return [models.FieldCondition(key=name, match=models.MatchValue(value=value))]
     return []
 
@@ -233,7 +233,7 @@ def _any_of(name: str, values: Sequence[Any]) -> models.Filter:
 
 
 def point_id(text: str) -> int | str | None:
-    """Return the id of a point as Qdrant has it: a whole number, or a UUID; None for a text that is neither.
+    """Return the id of a point in Qdrant's form: an integer, or a UUID; None for a text that is neither.
 
     >>> point_id("17"), point_id("0"), point_id("red")
     (17, 0, None)
@@ -247,7 +247,7 @@ def point_id(text: str) -> int | str | None:
 
 
 def vectors_of(params: models.CollectionParams) -> tuple[dict[str, models.VectorParams], dict[str, str]]:
-    """Return the dense vectors of a collection by name, and what the others are, in words.
+    """Return the dense vectors of a collection by name, and descriptions of the others.
 
     A vector without a name is called `UNNAMED`.
     """
@@ -260,15 +260,15 @@ def vectors_of(params: models.CollectionParams) -> tuple[dict[str, models.Vector
 
 @contextmanager
 def connected(address: Address) -> Iterator[QdrantClient]:
-    """Give a client of a service, or of a folder, which this process then shares with itself and with no other.
+    """Yield a client of a service, or of a folder, which the whole process shares and no other process can use.
 
-    The key of a service is read from the environment variable QDRANT_API_KEY; with one the connection is encrypted
-    unless ``https=false`` is said.
+    The key of a service is read from the environment variable QDRANT_API_KEY; with a key the connection is encrypted
+    unless ``https=false`` is given.
 
     Raises:
-        ConfigError: The URL cannot be read.
-        DataError: There is no such folder, or it holds more than what the client of Qdrant writes.
-        StoreError: The service is out of reach, or refuses; or another process has the folder open.
+        ConfigError: The URL cannot be parsed.
+        DataError: The folder does not exist, or contains other files than those that the Qdrant client writes.
+        StoreError: The service is unreachable, or refuses; or another process has the folder open.
     """
     with translated(address):
         if "://" not in address.place:
@@ -279,7 +279,7 @@ def connected(address: Address) -> Iterator[QdrantClient]:
         key = os.environ.get(_KEY)
         https = flag(address, "https", key is not None)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about keys over connections that a person said to leave unencrypted
+            warnings.simplefilter("ignore")  # about keys over connections that the user chose to leave unencrypted
             client = QdrantClient(host=host, port=port, https=https, api_key=key, timeout=60, check_compatibility=False)
         try:
             yield client
@@ -296,7 +296,7 @@ def _folder(path: Path) -> Iterator[QdrantClient]:
     path = path.resolve()
     with _opening:
         if path not in _open:
-            if not (path / "meta.json").is_file():  # the client would make it
+            if not (path / "meta.json").is_file():  # the client would create it
                 raise DataError(
                     f"'{path}' is no folder of Qdrant.", expected="one that its client made, with the file meta.json"
                 )
@@ -317,7 +317,7 @@ def _folder(path: Path) -> Iterator[QdrantClient]:
 
 
 class _Points(pickle.Unpickler):
-    """Makes nothing but values of the client's own models."""
+    """Unpickler that only creates values of the client's own models."""
 
     def find_class(self, module: str, name: str) -> Any:
         found = getattr(models, name, None) if module.startswith("qdrant_client.http.models") else None
@@ -327,23 +327,23 @@ class _Points(pickle.Unpickler):
 
 
 def _refuse_code(path: Path) -> None:
-    """Refuse a folder whose points hold something else than points: the client unpickles them, which runs code."""
+    """Refuse a folder whose points contain anything else than points: the client unpickles them, which runs code."""
     try:
         names = list(read_json(only_files(path, deep=True) / "meta.json")["collections"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"'{path / 'meta.json'}' cannot be read: {reason(error)}.", expected="a folder of Qdrant"
         ) from error
-    for name in names:  # the client reads those alone, also one within another: "a/b"
+    for name in names:  # the client reads only those, even nested ones: "a/b"
         file = path / "collection" / name / "storage.sqlite"
         if not file.is_file():
             continue
-        # Read alone; but what a process was writing when it was killed SQLite has to undo before it reads anything.
+        # Only read, but SQLite must first roll back what a killed process was writing.
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as database:
             for (point,) in database.execute("SELECT point FROM points"):
                 try:
                     _Points(BytesIO(point)).load()
-                except Exception as error:  # whatever bytes of others do
+                except Exception as error:  # foreign bytes may cause any error
                     raise DataError(
                         f"'{file}' holds something that Qdrant does not write: {reason(error)}.",
                         expected="points alone",
@@ -353,7 +353,7 @@ def _refuse_code(path: Path) -> None:
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Turn what the client raises into our errors."""
+    """Convert errors of the client to ours."""
     place = f"Qdrant at {address.name}"
     try:
         yield

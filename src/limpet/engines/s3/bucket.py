@@ -1,4 +1,4 @@
-"""Objects below a prefix of a bucket, on S3 or what speaks like it: read, listed, written if no other writer did."""
+"""Objects below a prefix of a bucket, on S3 or a compatible service: read, list, and write with compare-and-set."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _RETRIES: Any = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-_COPIED = 5 * 2**30  # bytes of an object that S3 copies in one request
+_COPIED = 5 * 2**30  # maximum bytes of an object that S3 copies in one request
 
 _used_by: set[int] = set()  # processes that used a client, this one and those it was forked from
 
 
 class Bucket:
-    """All objects whose names begin with a prefix, which nothing else may write to.
+    """All objects below a prefix, which no other program may write to.
 
-    Where the service is and by which keys it is used say variables of the environment alone: ``AWS_ACCESS_KEY_ID``,
-    ``AWS_SECRET_ACCESS_KEY``, perhaps ``AWS_SESSION_TOKEN``, ``AWS_REGION`` and, for another service than Amazon's,
-    ``AWS_ENDPOINT_URL``. An endpoint without encryption needs ``AWS_ALLOW_HTTP=true``, too.
+    Endpoint and keys come only from environment variables: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, optionally
+    ``AWS_SESSION_TOKEN``, ``AWS_REGION`` and, for services other than Amazon's, ``AWS_ENDPOINT_URL``. An unencrypted
+    endpoint also needs ``AWS_ALLOW_HTTP=true``.
 
     Args:
         url: ``s3://BUCKET/PREFIX``.
 
     Raises:
-        ConfigError: It is no such URL, or the environment has no keys.
+        ConfigError: The URL is invalid, or the environment has no keys.
     """
 
     def __init__(self, url: str) -> None:
@@ -71,25 +71,25 @@ class Bucket:
         return S3Store(self.name, prefix=self.prefix, config=options, retry_config=_RETRIES)
 
     def read(self, name: str) -> tuple[bytes, str] | None:
-        """Return what an object holds, and the tag of exactly that; None where there is none."""
+        """Return the content of an object, and the tag of exactly that; None if it does not exist."""
         with self._translated(), suppress(FileNotFoundError):
             found = obstore.get(self._store, name)
             return bytes(found.bytes()), str(found.meta["e_tag"])
         return None
 
     def put(self, name: str, content: bytes, over: str | None) -> str | None:
-        """Write an object if what is there has a tag, or if none is there; return the new tag, None where not.
+        """Write an object if the present one has a tag, or if none exists; return the new tag, None if not written.
 
-        Requests that fail are repeated. Where the reply to the first was lost, that finds the object written over: None
-        may mean that this very content is there.
+        Requests that fail are repeated. If the reply to the first was lost, the repetition finds another tag: None may
+        mean that exactly this content was written.
 
         Args:
-            name: Of the object.
-            content: Never the same twice, since a tag may be a digest of it.
-            over: The tag; None for an object that is not there.
+            name: Name of the object.
+            content: Unique content, since a tag may be a digest of it.
+            over: Expected tag; None for an object that does not exist.
 
         Raises:
-            StoreError: The service fails: the object may be written, or not.
+            StoreError: The service fails: the object may have been written, or not.
         """
         with self._translated(), suppress(AlreadyExistsError, PreconditionError, FileNotFoundError):
             mode: Any = "create" if over is None else {"e_tag": over}
@@ -97,18 +97,18 @@ class Bucket:
         return None
 
     def write(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Write an object, whatever is there; it appears when all of it is written."""
+        """Write an object unconditionally; it appears when it is complete."""
         with self._translated(), obstore.open_writer(self._store, name) as writer:
             for block in blocks:
                 writer.write(block)
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """Yield what an object holds."""
+        """Yield the content of an object."""
         with self._translated():
             yield from map(bytes, obstore.get(self._store, name).stream())
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object, within the service where that can."""
+        """Copy an object, within the service if possible."""
         with self._translated():
             if obstore.head(self._store, source)["size"] <= _COPIED:
                 obstore.copy(self._store, source, target)
@@ -122,12 +122,12 @@ class Bucket:
             return {str(one["path"]): int(one["size"]) for some in listed for one in some}
 
     def folders(self) -> list[str]:
-        """Return what comes before the first slash in the names of objects."""
+        """Return the part of object names before the first slash."""
         with self._translated():
             return [str(one) for one in obstore.list_with_delimiter(self._store)["common_prefixes"]]
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove objects, those that are there."""
+        """Remove existing objects."""
         if names:
             with self._translated(), suppress(FileNotFoundError):
                 obstore.delete(self._store, sorted(names))
@@ -176,5 +176,5 @@ def _options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _brief(url: str) -> str:
-    """Return a URL for a message without what may be keys: before an @, and after a question mark."""
+    """Return a URL for a message without parts that may be keys: before an @, and after a question mark."""
     return re.sub(r"//.*@", "//", url.partition("?")[0])[:200]

@@ -1,4 +1,4 @@
-"""The files of Lance tables as objects of a bucket, and which commits readers on any machine still need."""
+"""Files of Lance tables as objects of a bucket, and leases of readers on any machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from limpet.engines.s3.bucket import Bucket
 
 
 class ObjectFiles:
-    """Tables in a bucket, which is durable as soon as it answers; links are copies that the service makes.
+    """Tables in a bucket, which is durable as soon as it responds; links are server-side copies.
 
     Args:
-        bucket: Where they are.
+        bucket: Bucket of the tables.
     """
 
     names_return = False
@@ -25,11 +25,11 @@ class ObjectFiles:
         self.options: Mapping[str, str] | None = bucket.options
 
     def uri(self, table: str) -> str:
-        """Return where Lance finds a table."""
+        """Return the URI of a table for Lance."""
         return f"{self._bucket.url}/{table}{SUFFIX}"
 
     def tables(self) -> list[str]:
-        """Return the tables that there are."""
+        """Return the existing tables."""
         return [one.removesuffix(SUFFIX) for one in self._bucket.folders() if one.endswith(SUFFIX)]
 
     def below(self, table: str, folder: str) -> list[str]:
@@ -38,10 +38,10 @@ class ObjectFiles:
         return [one.removeprefix(start) for one in self._bucket.sizes(f"{start}{folder}")]
 
     def read(self, table: str, file: str) -> bytes:
-        """Return what a file holds.
+        """Return the content of a file.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The file does not exist.
         """
         found = self._bucket.read(f"{table}{SUFFIX}/{file}")
         if found is None:
@@ -57,7 +57,7 @@ class ObjectFiles:
         self._bucket.remove(self._bucket.sizes(f"{table}{SUFFIX}"))
 
     def link(self, source: str, files: Iterable[str], target: str) -> None:
-        """Let the service copy files of a table into another one, the list of files last."""
+        """Let the service copy files of a table into another one, the manifest last."""
         for file in sorted(files, key=lambda file: file.startswith("_versions/")):
             self._bucket.copy(f"{source}{SUFFIX}/{file}", f"{target}{SUFFIX}/{file}")
 
@@ -72,7 +72,7 @@ class ObjectFiles:
         return sum(size for name, size in self._bucket.sizes("").items() if f"{SUFFIX}/" in name)
 
     def begin(self, table: str, *, new: bool = False) -> None:
-        """Do nothing: what a bucket has taken is durable."""
+        """Do nothing: acknowledged writes to a bucket are durable."""
 
     def sync(self, tables: Collection[str]) -> None:
         """Do nothing, see `begin`."""
@@ -82,10 +82,10 @@ class ObjectFiles:
 
 
 class ServerLeases:
-    """Locks of the ledger's server, which lets go of them when the connection of a reader ends.
+    """Locks of the ledger's server, which releases them when the connection of a reader ends.
 
     Args:
-        database: Of the ledger.
+        database: Database of the ledger.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -94,7 +94,7 @@ class ServerLeases:
 
     @contextmanager
     def held(self, sequence: int) -> Iterator[None]:
-        """Keep what a commit names, while inside."""
+        """Protect the data of a commit while the block runs."""
         database = self._database
         connection = database.take()
         try:

@@ -1,4 +1,4 @@
-"""The writer's lock where no server knows who is still there: an object that its holder writes again and again."""
+"""The writer's lock if no server tracks processes: an object that its holder renews."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from limpet.support.documents import parsed_json
 
 NAME = "writer.json"
 _LEASE = 8.0
-"""Seconds without a sign of its holder after which a lock is taken over, by the clock of the writer that waits."""
-_BEAT, _LOOK = _LEASE / 4, 0.05  # seconds between two signs, and between two looks of those who wait
+"""Seconds without renewal after which a lock is taken over, by the clock of the waiting writer."""
+_BEAT, _LOOK = _LEASE / 4, 0.05  # seconds between two renewals, and between two checks of waiting writers
 
 
 class Lease:
-    """What one writer at a time holds.
+    """Lock of one writer at a time.
 
-    It keeps writers out of each other's way. It does not decide: a writer that was taken for dead may still write. So
-    it is for places where every change compares before it writes, and finds that another one moved.
+    It avoids conflicts between writers but does not guarantee exclusion: a writer that was presumed dead may still
+    write. So it is for places where every change is a compare-and-set, which detects another writer's change.
 
     Args:
-        bucket: Where the object is.
-        name: Of the object.
+        bucket: Bucket of the object.
+        name: Name of the object.
     """
 
     def __init__(self, bucket: Bucket, name: str = NAME) -> None:
         self._bucket, self._name = bucket, name
-        self._seen, self._since = "", 0.0  # the last sign of another holder, and when it was new to us
+        self._seen, self._since = "", 0.0  # the last renewal of another holder, and when it was first seen
         self._holding = False
 
     @contextmanager
@@ -42,7 +42,7 @@ class Lease:
         """Hold the lock; see `Store.writing`.
 
         Raises:
-            LockedError: Somebody else holds it for longer than ``timeout`` seconds.
+            LockedError: Another writer holds it for longer than ``timeout`` seconds.
         """
         tags, done = [self._wait(who, time.monotonic() + timeout)], threading.Event()
         self._holding = True
@@ -54,14 +54,14 @@ class Lease:
             done.set()
             beating.join()
             self._holding = False
-            with suppress(StoreError):  # others wait until it is old
+            with suppress(StoreError):  # others wait until it expires
                 self._put("", tags[-1])
 
     def check(self) -> None:
-        """Refuse to go on if others may have taken over.
+        """Refuse to continue if others may have taken over.
 
         Raises:
-            GalleryError: They may.
+            GalleryError: Another writer may hold the lock.
         """
         if not self._holding:
             raise GalleryError(
@@ -86,7 +86,7 @@ class Lease:
             time.sleep(_LOOK)
 
     def _beat(self, who: str, done: threading.Event, tags: list[str]) -> None:
-        """Give signs until it is done, or the lock is lost."""
+        """Renew the lock until the block ends, or the lock is lost."""
         last = time.monotonic()
         while not done.wait(_BEAT):
             began = time.monotonic()
@@ -102,18 +102,18 @@ class Lease:
         self._holding = False
 
     def _put(self, who: str, over: str | None) -> str | None:
-        """Write a sign; None where the last one is another one's by now."""
+        """Write a renewal; return None if another writer has the lock now."""
         sign = {"writer": holder(who) if who else "", "sign": secrets.token_hex(8)}
         content = json.dumps(sign).encode()
         tag = self._bucket.put(self._name, content, over)
         if tag is None:
             found = self._bucket.read(self._name)
-            return found[1] if found is not None and found[0] == content else None  # whose reply was lost
+            return found[1] if found is not None and found[0] == content else None  # the reply was lost
         return tag
 
 
 def _writer(content: bytes) -> str:
-    """Return who holds the lock, as the object says; empty where it is free or was altered."""
+    """Return the holder of the lock according to the object; empty if it is free or was altered."""
     with suppress(ValueError):
         said: Any = parsed_json(content)
         return str(said.get("writer", "")) if isinstance(said, dict) else ""

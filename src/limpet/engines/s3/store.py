@@ -36,7 +36,7 @@ _TABLES = (
 
 
 class S3Store(LanceTableStore):
-    """Lance tables below a prefix of a bucket, and a schema of a PostgreSQL database that says what exists.
+    """Lance tables below a prefix of a bucket, and a PostgreSQL schema that determines what exists.
 
     Use it when vectors outgrow the disks of one machine, or when several machines read them. Keys and endpoint of the
     bucket come from the environment, see `Bucket`.
@@ -70,7 +70,7 @@ class S3Store(LanceTableStore):
         """Create an empty gallery in a schema that is empty, and below a prefix that has no objects.
 
         Raises:
-            GalleryError: Something is in one of them.
+            GalleryError: The schema or the prefix is not empty.
             StoreError: The server or the bucket fails.
         """
         with _opened(place, disk) as (bucket, database):
@@ -88,7 +88,7 @@ class S3Store(LanceTableStore):
         """Open the gallery of a schema and a prefix.
 
         Raises:
-            GalleryError: There is none, or the two are not of one gallery.
+            GalleryError: The gallery does not exist, or the two belong to different galleries.
             StoreError: The server or the bucket fails.
         """
         with _opened(place, disk) as (bucket, database):
@@ -107,10 +107,10 @@ class S3Store(LanceTableStore):
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup: objects first, then the ledger, in one transaction.
+        """Create the gallery of a backup: objects first, then the ledger, in one transaction.
 
         Raises:
-            GalleryError: Something is there, or the backup holds something else.
+            GalleryError: The place is not empty, or the backup has other content.
             StoreError: The server or the bucket fails.
         """
         with closing(cls.create(place, disk)) as store:
@@ -151,7 +151,7 @@ class S3Store(LanceTableStore):
             yield
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        """Write all data of one pointer into an empty folder, see `Store.backup`."""
         with translated(self.url):
             while True:
                 with (
@@ -160,7 +160,7 @@ class S3Store(LanceTableStore):
                     self._server.using(connection),
                 ):
                     pointer, plain = self.ledger.pointer()
-                    if TableVersions.read(plain) == places:  # or else somebody committed in between
+                    if TableVersions.read(plain) == places:  # otherwise another process committed in between
                         copy_out(self._server, _TABLES, into)
                         for place in places:
                             for file in self._tables.files_of(place):
@@ -171,7 +171,7 @@ class S3Store(LanceTableStore):
 
 @contextmanager
 def _opened(place: str, disk: Disk) -> Iterator[tuple[Bucket, PostgresDatabase]]:
-    """Yield bucket and database of a URL; the database is closed where something fails."""
+    """Yield bucket and database of a URL; the database is closed on failure."""
     where, _, ledger = place.partition("?ledger=")
     if not ledger.startswith(("postgresql", "postgres")):
         raise ConfigError(
@@ -189,7 +189,7 @@ def _opened(place: str, disk: Disk) -> Iterator[tuple[Bucket, PostgresDatabase]]
 
 
 def _mark(bucket: Bucket) -> tuple[dict[str, Any], str | None]:
-    """Return what says whose a prefix is, and its tag."""
+    """Return the owner mark of a prefix, and its tag."""
     found = bucket.read(_MARK)
     if found is None:
         return {}, None
@@ -200,9 +200,9 @@ def _mark(bucket: Bucket) -> tuple[dict[str, Any], str | None]:
 
 
 def _claim(bucket: Bucket, database: PostgresDatabase) -> str:
-    """Take a prefix for a gallery, unless it is another one's; return what the ledger is to remember it by.
+    """Claim a prefix for a gallery, unless another one has it; return the mark for the ledger.
 
-    A creation of the same ledger that was interrupted, of which nothing else can be there, is repeated.
+    An interrupted creation of the same ledger, which left nothing else, is repeated.
     """
     name, ledger = secrets.token_hex(16), database.address.url
     mark, tag = _mark(bucket)

@@ -1,4 +1,4 @@
-"""The top of a sharded gallery as an object of a bucket, which moves by a conditional PUT."""
+"""The top of a sharded gallery as an object of a bucket, which is replaced by a conditional PUT."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from limpet.support.disk import Disk
 from limpet.support.documents import parsed_json
 
 _NAME = "top.json"
-_ENTRIES = 64  # of the journal that are in the object itself; all before them are in objects of their own
+_ENTRIES = 64  # journal entries in the object itself; earlier entries are in objects of their own
 _FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
 class _Content:
-    """What the object holds.
+    """Content of the object.
 
     Args:
         stamped: The document.
-        files: Names of the objects of values, by digest: no two writers, and no two moves, write one of the same name.
-        earlier: Objects of entries of the journal, oldest first: the last number in each, and its name.
+        files: Names of the objects of values, by digest: no two writers, and no two moves, use the same name.
+        earlier: Objects of earlier journal entries, oldest first: the last number in each, and its name.
         entries: The entries after those.
     """
 
@@ -69,12 +69,12 @@ class _Content:
 class S3Top(Top):
     """An object that is replaced only while it is what was read (``If-Match``); see `Bucket` for keys and endpoint.
 
-    Values and older entries of the journal are objects of their own, under names that are never used again. They are
-    written before the move that names them, and removed after the one that names them no more.
+    Values and older journal entries are objects of their own, under names that are never reused. They are written
+    before the move that names them, and removed after the move that no longer names them.
 
     Args:
-        bucket: The prefix that it has for itself.
-        disk: Told before it moves.
+        bucket: The prefix reserved for the top.
+        disk: Notified before each move.
     """
 
     def __init__(self, bucket: Bucket, disk: Disk) -> None:
@@ -95,23 +95,23 @@ class S3Top(Top):
         """Write a first document.
 
         Raises:
-            GalleryError: There is a top.
+            GalleryError: The top exists already.
         """
         content = _Content(Stamped(document, 0, (secrets.token_hex(8),))).plain()
         if self._bucket.put(_NAME, content, None) is not None:
             return
         found = self._bucket.read(_NAME)
-        if found is None or found[0] != content:  # or else the reply to the first request was lost
+        if found is None or found[0] != content:  # otherwise the reply to the first request was lost
             raise GalleryError(
                 f"There is a gallery at '{self.url}'.", to_do="open it, or choose another prefix; it is as it was."
             )
 
     def read(self) -> Stamped:
-        """Return the document as it is now."""
+        """Return the current document."""
         return self._read()[0].stamped
 
     def put(self, after: Stamped, beside: Beside) -> bool:
-        """Keep a document over the one before it, in one object with what is beside it; see `Top.put`."""
+        """Replace a document, in one object with the accompanying data; see `Top.put`."""
         before, tag = self._read()
         if before.stamped.tag != after.tag - 1:
             return False
@@ -130,7 +130,7 @@ class S3Top(Top):
         return True
 
     def _closed(self, before: _Content, new: Sequence[JournalEntry]) -> _Content:
-        """Return the journal with new entries, of which the oldest are in an object of their own if there are many."""
+        """Return the journal with new entries; if there are many, the oldest move to an object of their own."""
         entries = [*before.entries, *new]
         if len(entries) <= _ENTRIES:
             return replace(before, entries=entries)
@@ -167,7 +167,7 @@ class S3Top(Top):
 
     @contextmanager
     def exclusive(self, who: str, timeout: float) -> Iterator[Callable[[], object]]:
-        """Be the only process of a kind, see `Store.exclusive`, as long as it gives signs."""
+        """Hold a lock of this kind, see `Store.exclusive`, as long as its holder renews it."""
         lease = Lease(self._bucket, f"{who}.json")
         with lease.held(who, timeout):
             yield lease.check
@@ -177,7 +177,7 @@ class S3Top(Top):
 
 
 def s3_top(place: str, disk: Disk, document: Document | None = None) -> S3Top:
-    """Return the top at ``s3://BUCKET/PREFIX``: the one that is there, or a new one with a first document."""
+    """Return the existing top at ``s3://BUCKET/PREFIX``, or create one with a first document."""
     top = S3Top(Bucket(place), disk)
     if document is not None:
         top.begin(document)

@@ -1,4 +1,4 @@
-"""A sharded gallery as files of a backup, and back."""
+"""Backup of a sharded gallery to files, and restore."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _RECORD = "shards.json"
 def copy_out(
     top: Top, shards: Sequence[Store], writing: Callable[[], AbstractContextManager[Pointer]], into: DigestedFolder
 ) -> Pointer:
-    """Write everything of one pointer into an empty folder, and return the pointer.
+    """Write all data of one pointer into an empty folder, and return the pointer.
 
-    Writers wait until every shard has begun to be read; what each reads then stays as it is.
+    Writers wait until every shard has begun to be read; each read then sees an unchanged snapshot.
 
     Args:
-        top: Of the gallery.
-        shards: All of them.
-        writing: Makes this thread the one writer.
+        top: Top of the gallery.
+        shards: All shards.
+        writing: Acquires the writer's lock for this thread.
         into: The folder.
     """
     begun, go = threading.Semaphore(0), threading.Event()
@@ -63,12 +63,12 @@ def copy_out(
 
 
 def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-    """Make the gallery of a backup where a file says; the top, which says that it is there, comes last.
+    """Create the gallery of a backup in the places of a layout; the top, which makes it exist, is written last.
 
-    A shard that an interrupted restore made of this backup is taken as it is.
+    A shard that an interrupted restore of this backup created is kept.
 
     Raises:
-        GalleryError: The file names another number of shards, something is there, or the backup is damaged.
+        GalleryError: The file names another number of shards, a place is not empty, or the backup is damaged.
         StoreError: A disk fails.
     """
     with reading("The list of shards of the backup"):
@@ -99,7 +99,7 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
     try:
         top = layout.top(disk, TopRecord("", ()).plain())
     except GalleryError:
-        top = layout.top(disk)  # which an interrupted restore made
+        top = layout.top(disk)  # created by an interrupted restore
     with closing(top):
         top.move(record.plain(), top.read(), secrets.token_hex(8), Beside(entries, files))
 
@@ -112,12 +112,12 @@ class _ShardFolder(DigestedFolder):
         self._into, self._begun, self._go, self._waits = into, begun, go, True
 
     def fill(self, shard: Store) -> Contents:
-        """Copy a shard, and return what is copied."""
+        """Copy a shard, and return the contents of the copy."""
         try:
             self.path.mkdir()
             return Contents.of(shard.backup(self))
         finally:
-            self._wait()  # where it failed before
+            self._wait()  # if it failed before
 
     def write(self, name: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write a new file, see `DigestedFolder.write`."""
@@ -136,7 +136,7 @@ class _ShardFolder(DigestedFolder):
 
 
 def _part(backup: DigestedFolder, start: str) -> DigestedFolder:
-    """Return a folder of a backup as one of its own."""
+    """Return a subfolder of a backup as a digested folder."""
     digests = {name.removeprefix(start): one for name, one in backup.digests.items() if name.startswith(start)}
     return DigestedFolder(backup.path / start, backup.disk, digests, backup.on_bytes)
 
@@ -153,7 +153,7 @@ def _refuse_gallery(layout: ShardedLayout, disk: Disk) -> None:
 
 
 def _is_restored(url: str, held: Contents, record: TopRecord, disk: Disk) -> bool:
-    """Say whether a shard is there as a backup has it, since a restore of that was interrupted."""
+    """Say whether a shard has the content of a backup, from an interrupted restore."""
     with suppress(GalleryError), closing(open_store(url, disk=disk)) as shard:
         pointer = shard.pointer()
         return Contents.of(pointer) == held and pointer.manifest.get("gallery") == record.gallery

@@ -1,4 +1,4 @@
-"""Which top and which shards a gallery has: a file that people write."""
+"""Layout of a sharded gallery: a file, written by the user, that names its top and shards."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TOPS = "?top=postgresql://USER@HOST/DATABASE or ?top=s3://BUCKET/PREFIX"
 
 
 class ShardFile(BaseModel):
-    """What the file says. It names folders only: reading it runs no code and uses no network.
+    """Content of the file. It names folders only: reading it runs no code and uses no network.
 
     Args:
-        top: Folder of the top; None where a database or a bucket holds it, which the URL then names.
+        top: Folder of the top; None if it is in a database or a bucket, which the URL then names.
         shards: ``lance:FOLDER`` or ``memory:FOLDER`` each, in an order that never changes.
     """
 
@@ -37,11 +37,11 @@ class ShardFile(BaseModel):
 
 
 class ShardedLayout:
-    """Where everything of a sharded gallery is; folders count from that of the file.
+    """Places of all parts of a sharded gallery; folders are relative to that of the file.
 
     Args:
-        url: ``sharded:FILE``, or ``sharded:FILE?top=postgresql://…`` or ``?top=s3://…`` where a database or a bucket
-            holds the top.
+        url: ``sharded:FILE``, or ``sharded:FILE?top=postgresql://…`` or ``?top=s3://…`` if the top is in a database or
+            a bucket.
 
     Raises:
         ConfigError: The URL names neither a database nor a bucket, or two tops, or none.
@@ -72,7 +72,7 @@ class ShardedLayout:
         )
 
     def top(self, disk: Disk, document: Document | None = None) -> Top:
-        """Return the top that is there, or a new one with a first document."""
+        """Return the existing top, or create one with a first document."""
         place = self.elsewhere if self._top is None else str(self._top)
         return TOPS[self.scheme](place, disk, *([] if document is None else [document]))
 

@@ -1,4 +1,4 @@
-"""What the top of a sharded gallery says, and what takes an unfinished commit back."""
+"""The document in the top of a sharded gallery, and the undo data of an unfinished commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = Commit(0, 0.0)
 
 
 def commit_of(plain: Any) -> Commit:
-    """Return which commit plain values name.
+    """Parse a commit from plain values.
 
     >>> commit_of([7, 2.5])
     Commit(sequence=7, time=2.5)
@@ -35,12 +35,12 @@ def commit_of(plain: Any) -> Commit:
 
 @dataclass(frozen=True)
 class ShardState:
-    """Where one shard stands.
+    """State of one shard.
 
     Args:
         commit: Last commit of the gallery that wrote to it.
-        sequence: Number that the shard itself gave it, or a later one of its own that changed nothing to be found.
-        held: How many items have vectors in exactly these generations.
+        sequence: The shard's own number of that commit, or of a later one that changed no search results.
+        held: Number of items that have vectors in exactly these generations.
     """
 
     commit: Commit = START
@@ -54,18 +54,18 @@ class ShardState:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what `plain` returned."""
+        """Parse the value of `plain`."""
         held = {frozenset(names.split()): int(count) for names, count in plain["held"].items()}
         return cls(commit_of(plain["commit"]), int(plain["sequence"]), held)
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A commit that shards were being prepared for.
+    """A commit for which shards were being prepared.
 
     Args:
-        commit: Which.
-        shards: What takes it back: digests of values of the top, by number of the shard.
+        commit: The commit.
+        shards: Undo data: digests of values of the top, by number of the shard.
     """
 
     commit: Commit
@@ -77,12 +77,12 @@ class TopRecord:
     """The document of a top.
 
     Args:
-        gallery: Name of this gallery alone, which its shards know.
-        commit: The last one; everything else is as of it.
+        gallery: Unique name of this gallery, which its shards store.
+        commit: The last commit; everything else is as of it.
         manifest: State of the gallery, see `Pointer`.
         generations: Width and metadata columns of each, by name.
-        remainders: What searches may ask for, see `Changes`.
-        unfinished: The commit after it, while that is being written.
+        remainders: Remainders that searches may use, see `Changes`.
+        unfinished: The next commit, while it is being written.
     """
 
     gallery: str
@@ -95,7 +95,7 @@ class TopRecord:
 
     @property
     def pointer(self) -> Pointer:
-        """The pointer of the gallery: the census of all shards."""
+        """Pointer of the gallery, with the counts of all shards."""
         held: Counter[frozenset[str]] = Counter()
         for shard in self.shards:
             for names, count in shard.held.items():
@@ -121,10 +121,10 @@ class TopRecord:
 
     @classmethod
     def read(cls, document: Document) -> Self:
-        """Read what `plain` returned.
+        """Parse the value of `plain`.
 
         Raises:
-            StoreError: It is damaged.
+            StoreError: The document is damaged.
         """
         plain: Any = document
         with reading("The top of the gallery"):
@@ -146,7 +146,7 @@ class TopRecord:
 
 
 def plain_remainders(remainders: Sequence[Remainder]) -> list[list[object]]:
-    """Return plain values, in one order.
+    """Return plain values, in a fixed order.
 
     >>> plain_remainders([("g2", frozenset({"g1"}))])
     [['g2', ['g1']]]
@@ -155,9 +155,9 @@ def plain_remainders(remainders: Sequence[Remainder]) -> list[list[object]]:
 
 
 def undo_of(shard: Store, part: Changes) -> bytes:
-    """Return what takes a part of a commit back that a shard is to apply: what the part replaces and removes.
+    """Return the undo data for a shard's part of a commit: everything that the part replaces and removes.
 
-    Of a fill these are ids alone: its items stay what they are.
+    For a fill, these are only ids: its items do not change otherwise.
     """
     ids = list(dict.fromkeys([*part.delete, *(part.upsert.ids if part.upsert else ())]))
     items = shard.fetch(ids)
@@ -187,12 +187,12 @@ def _fillable(shard: Store, fill: Fill, replaced: set[str]) -> list[str]:
 
 
 def undoing(shard: Store, undo: bytes, remainders: Sequence[Remainder]) -> Changes:
-    """Return the changes that take a part back which a shard has applied.
+    """Return the changes that undo a part that a shard has applied.
 
     Args:
-        shard: Which; nothing but the part was written since `undo_of`.
-        undo: What that returned.
-        remainders: What searches could ask for before.
+        shard: The shard; only the part was written since `undo_of`.
+        undo: The value of `undo_of`.
+        remainders: Remainders that searches could use before.
     """
     with reading(what := "What takes an unfinished commit back"):
         try:
@@ -224,6 +224,6 @@ def undoing(shard: Store, undo: bytes, remainders: Sequence[Remainder]) -> Chang
 
 
 def _other_rows(shard: Store, filled: Items, generation: str) -> list[tuple[str, list[str], Vectors]]:
-    """Return what items keep of vectors when they lose those of a generation."""
+    """Return the vectors that items keep when they lose those of a generation."""
     names = {name for names in filled.generations for name in names} - {generation}
     return [(name, *shard.vectors(name, filled.ids)) for name in sorted(names)]

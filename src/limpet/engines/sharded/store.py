@@ -1,8 +1,8 @@
-"""A gallery of several stores: each item is in one of them, and a small document, the top, says what exists.
+"""A gallery of several stores: each item is in one of them, and a small document, the top, determines what exists.
 
-A commit prepares every shard that it touches, and then moves the top, which decides. The top first keeps what takes the
-preparation back: of a commit that never came to its decision nothing is left. Readers ask each shard for exactly what
-the top names. A shard that cannot answer so makes them read the top again.
+A commit prepares every shard that it changes, and then replaces the top, which decides. The top stores the undo data
+first: nothing remains of a commit that was never decided. Readers request from each shard exactly the commit that the
+top names. If a shard cannot answer, they read the top again.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ from limpet.support.disk import Disk
 
 Result = TypeVar("Result")
 
-_KEPT = 256  # commits whose places in the shards this object remembers
-_LOOK = 0.005  # seconds between two looks at a commit that is being written
-_QUIET = 1.0  # seconds after which a reader that wants all shards as of one commit asks writers to wait
-_PATIENCE = 60.0  # seconds until a reader that has to wait for a writer gives up
+_KEPT = 256  # commits whose pointers in the shards are cached
+_LOOK = 0.005  # seconds between two checks of a commit that is being written
+_QUIET = 1.0  # seconds after which a reader of all shards as of one commit asks writers to wait
+_PATIENCE = 60.0  # timeout in seconds of a reader that waits for a writer
 
 
 def shards_of(ids: Sequence[str], shards: int) -> NDArray[np.uint64]:
@@ -85,14 +85,14 @@ def shards_of(ids: Sequence[str], shards: int) -> NDArray[np.uint64]:
 
 
 class ShardedStore(SingleWriterStore):
-    """Items by a hash of their ids in several stores of this machine, with commits that all of them have, or none.
+    """Items by a hash of their ids in several stores of this machine; a commit applies to all of them, or to none.
 
-    Use it for galleries whose rows one ledger, or one disk, does not carry.
+    Use it for galleries whose rows exceed one ledger, or one disk.
 
     Args:
-        layout: Where top and shards are.
-        top: Says what exists.
-        shards: In an order that never changes.
+        layout: Places of top and shards.
+        top: Determines what exists.
+        shards: The shards, in an order that never changes.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -125,10 +125,10 @@ class ShardedStore(SingleWriterStore):
 
     @classmethod
     def create(cls, place: str, disk: Disk) -> ShardedStore:
-        """Create the top and all shards that the file of a url names; the top last, without which there is no gallery.
+        """Create all shards in the file of a url, and then the top, without which the gallery does not exist.
 
         Raises:
-            GalleryError: There is no such file, or something is where one of them would be.
+            GalleryError: The file does not exist, or a place is not empty.
         """
         layout = ShardedLayout(place)
         shards = [_new_shard(url, disk) for url in layout.shards]
@@ -140,7 +140,7 @@ class ShardedStore(SingleWriterStore):
         """Open the gallery of a file.
 
         Raises:
-            GalleryError: There is none, or a shard is missing.
+            GalleryError: The gallery does not exist, or a shard is missing.
         """
         layout = ShardedLayout(place)
         top = layout.top(disk)
@@ -177,7 +177,7 @@ class ShardedStore(SingleWriterStore):
     # What exists
 
     def _read(self) -> tuple[Stamped, TopRecord]:
-        """Return the top as it is, after taking back what a dead writer left, if that is possible."""
+        """Return the current top, after undoing what a dead writer left, if possible."""
         stamped = self.top.read()
         record = TopRecord.read(stamped.document)
         if record.unfinished is None:
@@ -186,12 +186,12 @@ class ShardedStore(SingleWriterStore):
             self._recover()
         else:
             with suppress(GalleryError), self.writing("take back", timeout=0.0):
-                pass  # unless it is being written, or this process may only read
+                pass  # unless a commit is being written, or this process may only read
         stamped = self.top.read()
         return stamped, TopRecord.read(stamped.document)
 
     def exclusive(self, who: str, *, timeout: float) -> AbstractContextManager[Callable[[], object]]:
-        """Be the only process of a kind at the top, see `Store.exclusive`."""
+        """Hold a lock of this kind at the top, see `Store.exclusive`."""
         return self.top.exclusive(who, timeout)
 
     @property
@@ -199,7 +199,7 @@ class ShardedStore(SingleWriterStore):
         return self._writer == threading.get_ident()
 
     def pointer(self) -> Pointer:
-        """Return what exists now, after looking whether every shard can be searched as of it."""
+        """Return the current pointer, after checking that every shard can be searched at it."""
         quiet, until = time.monotonic() + _QUIET, time.monotonic() + _PATIENCE
         while True:
             stamped, record = self._read()
@@ -226,7 +226,7 @@ class ShardedStore(SingleWriterStore):
         time.sleep(_LOOK)
 
     def _places(self, record: TopRecord) -> list[Pointer] | None:
-        """Return what to ask every shard for as of a record; None where one cannot answer so now."""
+        """Return the pointer of every shard for a record; None if a shard cannot answer at it now."""
         places = []
         for number, state in enumerate(record.shards):
             pointer = self.shards[number].pointer()
@@ -242,7 +242,7 @@ class ShardedStore(SingleWriterStore):
         """Return the last commit of the gallery that a shard has.
 
         Raises:
-            GalleryError: It is a shard of another gallery, or another one of this.
+            GalleryError: The shard belongs to another gallery, or is another shard of this one.
         """
         if not pointer.sequence:
             return START
@@ -268,14 +268,14 @@ class ShardedStore(SingleWriterStore):
     # Commits
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
-        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        """Apply changes, add the event to the journal, and update the pointer, see `Store.commit`."""
         self._must_be_writing()
         self._recover()
         stamped = self.top.read()
         before = TopRecord.read(stamped.document)
         check(changes, before.generations)
         if changes.create:
-            self._clear(before)  # of generations that had these names
+            self._clear(before)  # removes earlier generations with these names
         commit = Commit(before.commit.sequence + 1, time.time())
         parts, rows_of_fill = self._parts(changes, before, commit)
         stamped = self._prepare(stamped, before, commit, parts)
@@ -286,7 +286,7 @@ class ShardedStore(SingleWriterStore):
         entry = JournalEntry(commit.sequence, commit.time, event)
         self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside([entry], changes.files, kept))
         if changes.drop or changes.remainders is not None:
-            with suppress(GalleryError):  # the commit is decided; `tidy` clears what is left
+            with suppress(GalleryError):  # the commit is decided; `tidy` removes the rest
                 self._clear(after)
         filled = np.zeros(len(changes.fill.rows.ids) if changes.fill else 0, np.bool_)
         for number, rows in rows_of_fill.items():
@@ -296,9 +296,9 @@ class ShardedStore(SingleWriterStore):
     def _parts(
         self, changes: Changes, before: TopRecord, commit: Commit
     ) -> tuple[dict[int, Changes], dict[int, list[int]]]:
-        """Return what each shard has to apply, and which rows of the fill it gets, both by number.
+        """Return the changes of each shard, and the rows of the fill that it gets, both by number.
 
-        What searches could ask for stays until the commit is decided, and what is dropped goes afterwards.
+        Remainders in use stay until the commit is decided; removals are applied afterwards.
         """
         parts: dict[int, dict[str, Any]] = {}
         new = [pair for pair in changes.remainders or () if pair[1] and pair not in before.remainders]
@@ -318,7 +318,7 @@ class ShardedStore(SingleWriterStore):
         return {number: Changes(**part) for number, part in parts.items()}, of_fill
 
     def _by_shard(self, ids: Sequence[str]) -> dict[int, list[int]]:
-        """Return the places of ids that belong to each shard, of those that have any."""
+        """Return the positions of ids by their shard, for shards that have any."""
         numbers = shards_of(ids, len(self.shards))
         return {int(number): np.flatnonzero(numbers == number).tolist() for number in np.unique(numbers)}
 
@@ -343,12 +343,12 @@ class ShardedStore(SingleWriterStore):
         return Fill(_some(fill.rows, rows), fill.versions[list(rows)], seen)
 
     def _prepare(self, stamped: Stamped, before: TopRecord, commit: Commit, parts: Mapping[int, Changes]) -> Stamped:
-        """Keep what takes the parts of a commit back, before a shard applies one."""
+        """Store the undo data of the parts of a commit, before a shard applies one."""
         if not parts:
             return stamped
         undoes = {number: undo_of(self.shards[number], part) for number, part in parts.items()}
         shards = list(before.shards)
-        for number in parts:  # which may have tidied meanwhile
+        for number in parts:  # shards may have tidied meanwhile
             shards[number] = replace(shards[number], sequence=self.shards[number].pointer().sequence)
         digests = {number: digest_of(undo) for number, undo in undoes.items()}
         prepared = replace(before, shards=shards, unfinished=Unfinished(commit, digests))
@@ -359,7 +359,7 @@ class ShardedStore(SingleWriterStore):
         shard = self.shards[number]
         with shard.writing("part of a commit") as pointer:
             self._reached("sharded.apply")
-            if self.top.read().tag != stamped.tag:  # it takes this commit back, whose writer lost its lock
+            if self.top.read().tag != stamped.tag:  # the top undoes this commit, whose writer lost its lock
                 raise GalleryError(
                     f"Another writer took over while commit {commit.sequence} was written.", to_do="try again."
                 )
@@ -370,7 +370,7 @@ class ShardedStore(SingleWriterStore):
             return shard.commit(part, says, {"kind": "part", "commit": list(commit)})
 
     def _says(self, number: int, pointer: Pointer, record: TopRecord) -> dict[str, Any]:
-        """Return what a shard says of itself: whose it is, and what it has and announces."""
+        """Return a shard's description of itself: its gallery, its content and its remainders."""
         own = {"gallery": record.gallery, "shard": number, "commit": list(START), "generations": [], "remainders": []}
         says: dict[str, Any] = {**own, **pointer.manifest}
         with reading(f"What '{self.shards[number].url}' says of itself"):
@@ -382,9 +382,9 @@ class ShardedStore(SingleWriterStore):
             self.disk.reached(point)
 
     def _recover(self) -> None:
-        """Take back what an interrupted writer left in shards; the same however often it is begun.
+        """Undo what an interrupted writer left in shards; repeatable at any point.
 
-        Every shard that it may have written to is written to, so that nothing of it comes to light later.
+        Every shard that it may have written to is written to, so that none of its writes can appear later.
         """
         stamped = self.top.read()
         record = TopRecord.read(stamped.document)
@@ -408,7 +408,7 @@ class ShardedStore(SingleWriterStore):
         self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside(kept=kept))
 
     def _clear(self, record: TopRecord) -> None:
-        """Drop from every shard what the top no longer names: generations, and what searches could ask for."""
+        """Drop from every shard the generations and remainders that the top no longer names."""
         for number, shard in enumerate(self.shards):
             with shard.writing("clear") as pointer:
                 says = self._says(number, pointer, record)
@@ -419,7 +419,7 @@ class ShardedStore(SingleWriterStore):
                     says |= {"generations": sorted(set(says["generations"]) - set(left)), "remainders": wanted}
                     shard.commit(Changes(drop=left, remainders=record.remainders), says, {"kind": "clear"})
 
-    # Readings
+    # Reads
 
     def search(
         self,
@@ -456,10 +456,10 @@ class ShardedStore(SingleWriterStore):
             except GalleryError:
                 if self.pointer().commit != at.commit or places == (now := self._known[at.commit]):
                     raise
-                places = now  # a shard tidied meanwhile, and no longer has what it had
+                places = now  # a shard tidied meanwhile, and its old commit is gone
 
     def _settled(self, read: Callable[[TopRecord], Result]) -> Result:
-        """Return what is read from shards while no commit is being written; writers wait if they leave no gap."""
+        """Return a read of shards while no commit is being written; writers wait if they leave no gap."""
         quiet, until = time.monotonic() + _QUIET, time.monotonic() + _PATIENCE
         while not self._is_writer:
             stamped, record = self._read()
@@ -508,7 +508,7 @@ class ShardedStore(SingleWriterStore):
         return self._settled(read)
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
-        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+        """Return the vectors of a generation among these ids, and their ids, in the order given."""
 
         def read(record: TopRecord) -> tuple[list[str], Vectors]:
             self._known_generation(record, generation)
@@ -525,7 +525,7 @@ class ShardedStore(SingleWriterStore):
     def scan_rows(
         self, generation: str, *, batch: int = 8192
     ) -> Iterator[tuple[list[str], NDArray[np.int64], Vectors]]:
-        """Yield all rows of a generation, shard by shard, as of one commit; the first of all shards are held."""
+        """Yield all rows of a generation, shard by shard, as of one commit; the first rows of all shards are held."""
 
         def read(record: TopRecord) -> list[Iterator[tuple[list[str], NDArray[np.int64], Vectors]]]:
             self._known_generation(record, generation)
@@ -541,14 +541,14 @@ class ShardedStore(SingleWriterStore):
         """Return the value of a digest, see `Store.file`."""
         return self.top.file(digest)
 
-    # Upkeep, which every shard does for itself
+    # Maintenance, which every shard does for itself
 
     def build_index(self, generation: str, *, directions: bool = False) -> None:
-        """Build an approximate index over a generation in every shard, or bring it up to date."""
+        """Build an approximate index over a generation in every shard, or update it."""
         self._each(generation, lambda shard: shard.build_index(generation, directions=directions))
 
     def keep_up(self, generation: str) -> None:
-        """Do what keeps searches of a generation fast, in every shard."""
+        """Run the maintenance that keeps searches of a generation fast, in every shard."""
         self._each(generation, lambda shard: shard.keep_up(generation))
 
     def _each(self, generation: str, step: Callable[[Store], None]) -> None:
@@ -564,17 +564,17 @@ class ShardedStore(SingleWriterStore):
             self._known_generation(record, generation)
             found = [shard.upkeep(generation) for shard in self.shards]
             rows, size, indexed = (sum(getattr(one, name) for one in found) for name in ("rows", "bytes", "indexed"))
-            whole = all(one.indexed for one in found if one.rows)  # or else searches compare every row of a shard
+            whole = all(one.indexed for one in found if one.rows)  # otherwise searches compare every row of a shard
             return Upkeep(rows, size, indexed if whole else 0)
 
         return self._settled(read)
 
     def damage(self) -> list[str]:
-        """Read everything of all shards again; return what cannot be read, a sentence each."""
+        """Read all data of all shards again; return what cannot be read, a sentence each."""
         return [f"{wrong} (in '{shard.url}')" for shard in self.shards for wrong in shard.damage()]
 
     def waiting(self) -> int:
-        """Return the bytes that nothing needs any more, of all shards."""
+        """Return the bytes of unneeded data in all shards."""
         return sum(shard.waiting() for shard in self.shards)
 
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
@@ -585,34 +585,34 @@ class ShardedStore(SingleWriterStore):
         return Tidied(sum(one.freed for one in found), sum(one.waiting for one in found))
 
     def queue(self, generation: str) -> list[str] | None:
-        """Return the ids of the order of a backfill, which the first shard keeps; None where none was written."""
+        """Return the stored order of a backfill, which the first shard keeps; None if there is none."""
         return self.shards[0].queue(generation)
 
     def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
-        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        """Store the order of a backfill so that it can be resumed, or delete it; the pointer does not change."""
         self.shards[0].set_queue(generation, ids)
 
     def add_traffic(self, retrieved: Mapping[str, int]) -> None:
-        """Add to how often items were retrieved, which the first shard counts; moves no pointer."""
+        """Add to the retrieval counts of items, which the first shard keeps; the pointer does not change."""
         self.shards[0].add_traffic(retrieved)
 
     def traffic(self) -> dict[str, int]:
-        """Return how often items were retrieved."""
+        """Return the retrieval counts of items."""
         return self.shards[0].traffic()
 
     # Copies
 
     def backup(self, into: DigestedFolder) -> Pointer:
-        """Write everything of one pointer into an empty folder, see `copy_out`."""
+        """Write all data of one pointer into an empty folder, see `copy_out`."""
         return copy_out(self.top, self.shards, lambda: self.writing("backup"), into)
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
-        """Make the gallery of a backup where a file says, see `copy_in`."""
+        """Create the gallery of a backup in the places of a file, see `copy_in`."""
         copy_in(ShardedLayout(place), backup, contents, disk)
 
     def close(self) -> None:
-        """Let go of the top and the shards."""
+        """Close the top and the shards."""
         for shard in self.shards:
             shard.close()
         self.top.close()
@@ -634,7 +634,7 @@ def _new_shard(url: str, disk: Disk) -> Store:
 def _after(
     before: TopRecord, commit: Commit, changes: Changes, manifest: Document, touched: Mapping[int, Pointer]
 ) -> TopRecord:
-    """Return what the top says after a commit whose parts these shards have applied."""
+    """Return the record of the top after a commit whose parts these shards have applied."""
     shards = list(before.shards)
     for number, pointer in touched.items():
         shards[number] = ShardState(commit, pointer.sequence, pointer.held)
@@ -648,7 +648,7 @@ def _after(
 
 
 def _undoes(stamped: Stamped) -> set[str]:
-    """Return the digests of what takes the unfinished commit of a top back."""
+    """Return the digests of the undo data of a top's unfinished commit."""
     unfinished = TopRecord.read(stamped.document).unfinished
     return set() if unfinished is None else set(unfinished.shards.values())
 
@@ -658,12 +658,12 @@ def _some(rows: Rows, places: Sequence[int]) -> Rows:
 
 
 def _begun(rows: Iterator[Any]) -> Iterator[Any]:
-    """Read the first of some rows, by which all of them are of this moment."""
+    """Read the first of some rows, which fixes the snapshot of all of them."""
     return chain(list(islice(rows, 1)), rows)
 
 
 def _items(found: Sequence[tuple[Items, int]], record: TopRecord) -> Items:
-    """Return items out of several lists, in the order given."""
+    """Return items from several lists, in the order given."""
     holding = [part.generations[row] for part, row in found]
     known = {names: names.intersection(record.generations) for names in set(holding)}
     return Items(
@@ -676,7 +676,7 @@ def _items(found: Sequence[tuple[Items, int]], record: TopRecord) -> Items:
 
 
 def _best(found: Sequence[Hits], k: int) -> Hits:
-    """Return the best of what several shards found, best first; of equal scores the smaller id first."""
+    """Return the best hits of several shards, best first, ties by id."""
     ids, scores, metadata = [], [], []
     for query in range(len(found[0].ids)):
         every = [

@@ -1,4 +1,4 @@
-"""A close look at a gallery: everything is read again and compared, nothing is changed."""
+"""Diagnosis of a gallery: everything is read again and compared, nothing is changed."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def doctor(
     seed: Seed = 0,
     progress: Progress[Told] = None,
 ) -> Diagnosis:
-    """Read all of a gallery and say what is wrong, and what to do about it; nothing is changed.
+    """Read all of a gallery, and report problems and what to do about them; nothing is changed.
 
-    Vectors are read in batches; what is held of every row is its id while its generation is counted, and eight bytes
-    afterwards. Searches and writes go on meanwhile: only where something seems wrong and somebody was writing, that
-    part is looked at again while writers wait.
+    Vectors are read in batches. Memory holds the id of every row while its generation is counted, and eight bytes per
+    row afterwards. Searches and writes continue meanwhile: only a part that seems wrong while another process was
+    writing is checked again under the writer's lock.
 
     Args:
-        gallery: Which one.
-        source: Models of its generations, or files of theirs, to embed a sample again and compare.
-        sample: Items per generation that are embedded again, and searched for.
-        seed: Of the sample.
+        gallery: Gallery to check.
+        source: Models of its generations, or files of their vectors, to embed a sample again and compare.
+        sample: Number of items per generation that are embedded again, and searched for.
+        seed: Random seed of the sample.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "step", and with "done" and
             "total" rows while vectors are read; see `Told`.
 
@@ -89,7 +89,7 @@ def doctor(
 
 
 class _Examination:
-    """What was found so far."""
+    """The findings so far."""
 
     def __init__(
         self, gallery: Gallery, sources: Sequence[VectorSource], size: int, seed: int, progress: Progress[Told]
@@ -142,7 +142,7 @@ class _Examination:
         self._part("searching", lambda: remainder_findings(self.store, self.gallery.state, self.samples))
 
     def _part(self, step: str, look: Callable[[], list[Finding]]) -> None:
-        """Look at one part; again while writers wait, if something seems wrong and somebody wrote meanwhile."""
+        """Check one part; check it again under the writer's lock if it seems wrong and was written meanwhile."""
         listener(self.progress)({"step": step})
         before = self.store.pointer().sequence
         findings = self._safely(step, look)

@@ -1,4 +1,4 @@
-"""What a close look at a gallery found, one value per kind, with what to do about it."""
+"""Findings of a diagnosis, one value per kind, with what to do about it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NAMED = 20  # ids kept of each kind
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found.
+    """One finding.
 
     Args:
         severity: "error" (answers are wrong or may become so), "warning" (something to do) or "note" (good to know).
-        generation: Whose vectors, or None.
-        count: Of how many rows, items or links.
-        says: What was found, in a sentence.
-        to_do: What to type or do next; empty for nothing.
+        generation: Generation of the vectors, or None.
+        count: Number of affected rows, items or links.
+        says: The finding, in a sentence.
+        to_do: The command or action to take next; empty for none.
     """
 
     kind: str
@@ -45,16 +45,16 @@ class Finding:
         count: int | None = None,
         generation: str | None = None,
     ) -> Finding:
-        """Return a finding that says how many there are, what is wrong with them, and the first ids.
+        """Return a finding with the number of ids, what is wrong with them, and the first ids.
 
         Args:
             kind: A short name.
             severity: See `Finding`.
-            what: What follows the number in the sentence.
-            to_do: What to do next.
-            ids: All of them, or the first.
-            count: How many there are, if these are only the first.
-            generation: Whose vectors, or None.
+            what: The part of the sentence after the number.
+            to_do: The next command or action.
+            ids: All ids, or the first.
+            count: Total number, if these are only the first.
+            generation: Generation of the vectors, or None.
         """
         count = len(ids) if count is None else count
         named = f": {shown(ids, count)}" if ids else ""
@@ -67,12 +67,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that a close look found.
+    """All findings of a diagnosis.
 
     Args:
-        sequence: Commit that was looked at last; None of an index that is no gallery.
-        rows: Vectors that were read, by generation; those of an index that is no gallery by its name.
-        sampled: How many items per generation were looked at more closely.
+        sequence: Last commit that was checked; None for an index that is no gallery.
+        rows: Number of vectors read, by generation; by its name for an index that is no gallery.
+        sampled: Number of items per generation that were checked more closely.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""A close look at an index that is no gallery: a table, a collection or a file of vectors. Nothing is changed."""
+"""Diagnosis of an index that is no gallery: a table, a collection or a file of vectors. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from limpet.support.ranges import PositiveInt, Seed, checked
 from limpet.upgrade.vector_sources import VectorSource
 
 SAME = 0.999
-"""Cosine from which a stored vector is what a model makes now: half precision and other machines stay above it."""
+"""Cosine above which a stored vector counts as reproduced: half precision and other machines stay above it."""
 
-_UNIT = 0.01  # how far the length of a unit vector may be from 1
-_SHARE = 0.01  # of a sample, that is no accident
-_QUERIES, _DEPTH, _FOUND = 20, 10, 0.9  # searches through an index, hits of each, and the share that it should find
+_UNIT = 0.01  # maximum deviation of the length of a unit vector from 1
+_SHARE = 0.01  # share of a sample that is no accident
+_QUERIES, _DEPTH, _FOUND = 20, 10, 0.9  # searches by index, hits of each, and the minimum recall
 _AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A sample of the rows: ids, vectors (None where there is none) and texts (None where no column is known)."""
+    """A sample of the rows: ids, vectors (None if missing) and texts (None if no text column is known)."""
 
     ids: list[str]
     vectors: list[NDArray[np.float32] | None]
@@ -49,23 +49,23 @@ def examine(
     seed: Seed = 0,
     progress: Progress[Told] = None,
 ) -> Diagnosis:
-    """Read a sample of an index that is no gallery, and say what is wrong and what to do; nothing is changed.
+    """Read a sample of an index that is no gallery, and report problems and what to do; nothing is changed.
 
-    It looks for vectors of several lengths, zero and odd ones, one vector under many texts, blank texts, a metric that
-    does not suit the vectors, and an index or a condition that loses hits. With a model, it embeds the texts of the
-    sample again and looks for vectors of another model and of an earlier text.
+    It checks for vectors of several dimensions, zero and invalid ones, one vector for many texts, blank texts, a metric
+    that does not suit the vectors, and an index or a condition that loses hits. With a model, it embeds the texts of
+    the sample again and checks for vectors of another model and of an earlier text.
 
     Args:
-        source: As `open_source` returns it; a condition of its URL is what an application filters by.
-        vectors: What the model makes of its items, such as `vectors_of_texts` returns it.
-        sample: How many rows are read and embedded again. Of a fault in 1 % of the rows, 1,000 miss all with a chance
+        source: Source from `open_source`; a condition in its URL is the filter of an application.
+        vectors: Source of the model's vectors of its items, such as from `vectors_of_texts`.
+        sample: Number of rows to read and embed again. 1,000 rows miss a fault in 1 % of the rows with a probability
             of 4 in 100,000.
-        seed: Of the sample.
+        seed: Random seed of the sample.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "step"; see `Told`.
 
     Raises:
         ConfigError: No column of ids or vectors is known.
-        StoreError: The source is out of reach.
+        StoreError: The source is unreachable.
     """
     started, tell = time.monotonic(), listener(progress)
     tell({"step": "reading a sample"})
@@ -138,7 +138,7 @@ def _widths(rows: _Rows) -> list[Finding]:
 
 
 def _usable(rows: _Rows) -> tuple[list[int], NDArray[np.float32]]:
-    """Return the rows with a vector of the usual length that is finite and not zero, and these vectors (n, width)."""
+    """Return the rows with a usable vector (usual dimension, finite, not zero), and these vectors (n, width)."""
     sizes = Counter(len(one) for one in rows.vectors if one is not None)
     width = max(sizes, key=lambda size: sizes[size]) if sizes else 0
     chosen = [
@@ -175,7 +175,7 @@ def _unusable(rows: _Rows) -> list[Finding]:
 
 
 def _same_vectors(rows: _Rows) -> list[Finding]:
-    """Look for one vector under several texts; under one and the same text it is as it should be."""
+    """Check for one vector with several texts; several rows with the same text may share it."""
     chosen, vectors = _usable(rows)
     groups: dict[bytes, list[int]] = {}
     for row, vector in zip(chosen, vectors, strict=True):
@@ -226,7 +226,7 @@ def _metric(source: Source, rows: _Rows) -> list[Finding]:
         return []
     lengths = np.linalg.norm(_usable(rows)[1].astype(np.float64), axis=1)
     if not len(lengths) or np.ptp(lengths) <= _UNIT * lengths.mean():
-        return []  # of vectors of one length all three ways give the same order
+        return []  # all three metrics rank vectors of one length alike
     says = (
         f"The index compares by {similarity.replace('-', ' ')}, and the lengths of sampled vectors differ "
         f"({lengths.min():.3g} to {lengths.max():.3g}): searches do not rank as the cosine does."
@@ -236,7 +236,7 @@ def _metric(source: Source, rows: _Rows) -> list[Finding]:
 
 
 def _searches(source: SearchedSource, rows: _Rows) -> list[Finding]:
-    """Ask the index for neighbours of sampled vectors, and compare with all rows."""
+    """Search for neighbours of sampled vectors with the index, and compare with all rows."""
     _, vectors = _usable(rows)
     queries = list(vectors[:_QUERIES])
     vector = str(roles_of(source).vector)
@@ -265,7 +265,7 @@ def _searches(source: SearchedSource, rows: _Rows) -> list[Finding]:
 
 
 def _of_model(rows: _Rows, source: VectorSource) -> list[Finding]:
-    """Compare stored vectors with what a model makes of the same items now."""
+    """Compare stored vectors with what a model now makes of the same items."""
     chosen, stored = _usable(rows)
     told = [place for place, row in enumerate(chosen) if rows.texts is None or rows.texts[row].strip()]
     if not told:
@@ -314,9 +314,9 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _apart(stored: NDArray[np.float32], made: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Say which stored vectors are near to none that the model makes, as near as those of an unrelated model are.
+    """Return which stored vectors are as far from all vectors that the model makes as those of an unrelated model.
 
-    How near that is, the made vectors themselves show, with their numbers in another order.
+    The reference distance is that of the made vectors with their components permuted.
     """
     order = np.random.default_rng(0).permutation(made.shape[1])
     unrelated = (made[:, order] @ made.T).max(axis=1)

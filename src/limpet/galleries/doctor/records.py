@@ -1,4 +1,4 @@
-"""Looking at what a gallery says of itself: counts, journal, links and indexes."""
+"""Checks of a gallery's records: counts, journal, links and indexes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from limpet.galleries.links import link_from_report, read_adapter, read_scores
 from limpet.galleries.router import route
 from limpet.galleries.state import GalleryState, How, Link, replay
 
-STALE = 0.2  # share of rows without an approximate index from which searches of it get slow
+STALE = 0.2  # share of rows without an approximate index that makes searches slow
 
 _RESTORE = "restore the gallery from a copy, or export what is right and import it into a new one."
 _LATER = "`limpet upgrade backfill` gives them one."
 
 
 class ItemCount:
-    """All items counted anew, with a random sample of those that each generation has."""
+    """A new count of all items, with a random sample of the items of each generation."""
 
     def __init__(self, store: Store, state: GalleryState, size: int, seed: int) -> None:
         self.held: Counter[frozenset[str]] = Counter()
-        self.future: list[str] = []  # ids of items of commits that never were
+        self.future: list[str] = []  # ids of items of commits that do not exist
         self.bare: list[str] = []  # the first ids of items without any vector
         self.unfit: list[str] = []  # ids of items with metadata of a wrong type
         drawn: dict[str, list[tuple[bytes, str]]] = {name: [] for name in state.by_name}
@@ -76,7 +76,7 @@ def count_findings(pointer: Pointer, counted: ItemCount) -> list[Finding]:
 
 
 def journal_findings(store: Store, pointer: Pointer) -> list[Finding]:
-    """Follow the journal from its beginning, and compare where it leads with what the pointer says."""
+    """Replay the journal from its beginning, and compare the result with the pointer."""
     entries = [entry for entry in store.journal() if entry.sequence <= pointer.sequence]
     lacking = pointer.sequence - len(entries)
     if lacking:
@@ -103,7 +103,7 @@ def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def coverage_findings(pointer: Pointer, state: GalleryState, counted: ItemCount) -> list[Finding]:
-    """Say which items have no vector that the active model's queries may search, or none of the new model."""
+    """Report items without a vector that the active model's queries may search, or without one of the new model."""
     findings = []
     bare = pointer.held.get(frozenset(), 0)
     if bare:
@@ -123,7 +123,7 @@ def coverage_findings(pointer: Pointer, state: GalleryState, counted: ItemCount)
 
 
 def upkeep_findings(store: Store, pointer: Pointer, state: GalleryState) -> list[Finding]:
-    """Say which generations have other rows than the items say, and which approximate indexes lag behind."""
+    """Report generations whose rows differ from the items' records, and outdated approximate indexes."""
     findings = []
     for name in state.by_name:
         upkeep, covered = store.upkeep(name), pointer.covered([name])
@@ -151,7 +151,7 @@ def damage_findings(store: Store) -> list[Finding]:
 
 
 def declared_findings(state: GalleryState) -> list[Finding]:
-    """Name the generations whose model only a person vouches for."""
+    """Name the generations whose model only the user has declared."""
     names = tuple(one.name for one in state.generations if one.fingerprint.startswith("declared:"))
     if not names:
         return []
@@ -164,7 +164,7 @@ def declared_findings(state: GalleryState) -> list[Finding]:
 
 
 def link_findings(store: Store, state: GalleryState) -> list[Finding]:
-    """Look at the reports and adapters because of which queries may search vectors of another model."""
+    """Check the reports and adapters that let queries search vectors of another model."""
     findings = [finding for link in state.links for finding in _LINKS[link.how](state, link)]
     for link in state.links:
         if link.adapter is not None:

@@ -1,4 +1,4 @@
-"""Going back to the last commit that can be read whole, where the disk damaged later ones."""
+"""Repair of a gallery: roll back to the last complete commit if the disk damaged later ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair did.
+    """Result of a repair.
 
     Args:
-        damage: What could not be read.
-        sequence: Number of the commit that was gone back to.
-        commits: How many later ones are lost.
-        lost: Items that were written since: they are as they were before, or not there.
-        returned: Items that were deleted since, and are there again.
-        unfilled: Items that lost vectors of a backfill only.
+        damage: The data that could not be read.
+        sequence: Number of the commit that the gallery was rolled back to.
+        commits: Number of later commits that are lost.
+        lost: Items that were written since: they have their earlier state, or are missing.
+        returned: Items that were deleted since, and exist again.
+        unfilled: Items that lost only vectors of a backfill.
     """
 
     damage: tuple[str, ...]
@@ -55,10 +55,10 @@ class Repaired:
 
 
 def repair(gallery: Gallery) -> Repaired | None:
-    """Go back to the last commit that can be read whole; None where nothing is damaged.
+    """Roll back to the last commit that can be read completely; return None if nothing is damaged.
 
     Raises:
-        GalleryError: No commit can be read whole; nothing was changed.
+        GalleryError: No commit can be read completely; nothing was changed.
     """
     store = gallery.store
     with store.writing("repair", timeout=gallery.timeout) as pointer:

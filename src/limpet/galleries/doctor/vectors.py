@@ -1,4 +1,4 @@
-"""Looking at the vectors of a gallery: are they right, of their model, and found where they should be?"""
+"""Checks of a gallery's vectors: whether they are valid, of their model, and found by searches."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from limpet.upgrade.vector_sources import VectorSource
 Differences = tuple[list[str], list[str]]
 
 _TOLERANCE = 0.03
-"""How far a vector may be from what its model makes now, as a share of its length: rounding of other machines, batches
-and half precision stays below 0.01; vectors of another model differ by 0.3 and more."""
-_ALIKE = 0.01  # share of a generation with one and the same vector that is no accident
+"""Maximum relative distance of a vector from what its model now makes: rounding on other machines, in other batches
+and in half precision stays below 0.01; vectors of another model differ by 0.3 and more."""
+_ALIKE = 0.01  # share of a generation with identical vectors that is no accident
 WHOLE = 5_000
-"""Rows of a remainder up to which a search lists all of them; beyond, sampled items are searched for."""
+"""Maximum rows of a remainder for a search that lists all of them; beyond, sampled items are searched for."""
 
-_DEPTH = 10  # hits for its own vector among which an item has to be
+_DEPTH = 10  # an item must be among this many hits for its own vector
 _QUERIES_AT_ONCE = 32
 
 _UPSERT = "embed these items again and `limpet gallery upsert` them"
@@ -47,7 +47,7 @@ _WRONG: dict[str, tuple[str, str]] = {
 
 
 def wrong_vectors(store: Store, generation: Generation, progress: Progress[Told]) -> list[Finding]:
-    """Check every vector of a generation, and say what is wrong."""
+    """Check every vector of a generation, and report invalid ones."""
     check, findings = check_vectors(store, generation, progress=progress), []
     for kind, count in check.wrong.items():
         what, to_do = _WRONG[kind]
@@ -58,7 +58,7 @@ def wrong_vectors(store: Store, generation: Generation, progress: Progress[Told]
 
 
 def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
-    """Look for one vector under several ids; eight bytes per row are held, and the rows are read once or twice."""
+    """Check for one vector with several ids; memory holds eight bytes per row, and rows are read once or twice."""
     keys = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes for _, hashes in _keys(store, generation))]))
     several, counts = _several(keys)
     if not len(several):
@@ -101,20 +101,20 @@ def _keys(store: Store, generation: Generation) -> Iterator[tuple[list[str], NDA
 
 
 def _several(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the numbers that occur more than once among sorted ones, ascending, and how often each does."""
+    """Return the numbers that occur more than once in a sorted array, ascending, and how often each does."""
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.empty(0, np.int64)
     counts = np.diff(np.append(starts, len(keys)))
     return keys[starts[counts > 1]], counts[counts > 1]
 
 
 def _same(store: Store, generation: Generation, ids: Sequence[str]) -> bool:
-    """Say whether the first of these vectors are indeed the same, not only their numbers."""
+    """Say whether the first of these vectors are equal, not only their hashes."""
     _, vectors = store.vectors(generation.name, list(ids[:2]))
     return len(vectors) == 2 and vectors[0].tobytes() == vectors[1].tobytes()
 
 
 def copied_vectors(store: Store, state: GalleryState, generation: Generation, sample: Sequence[str]) -> list[Finding]:
-    """Look for vectors of a sample that are, byte for byte, what another model made of the same item."""
+    """Check for sampled vectors that are byte for byte those of another model of the same item."""
     findings = []
     for other in state.generations[: state.generations.index(generation)]:
         linked = {generation.mapped_from, other.mapped_from} & {generation.name, other.name}
@@ -141,7 +141,7 @@ def _foreign(generation: Generation, ids: tuple[str, ...], says: str) -> Finding
 
 
 def embedded_again(store: Store, generation: Generation, source: VectorSource, sample: Sequence[str]) -> list[Finding]:
-    """Compare the vectors of a sample with what the generation's model makes of the same items now."""
+    """Compare sampled vectors with what the generation's model now makes of the same items."""
     made = source.embed(sample)
     findings = []
     missing = sorted(set(sample) - set(made.ids))
@@ -153,7 +153,7 @@ def embedded_again(store: Store, generation: Generation, source: VectorSource, s
 
 
 def mapped_again(store: Store, state: GalleryState, generation: Generation, sample: Sequence[str]) -> list[Finding]:
-    """Compare mapped vectors of a sample with what the adapter makes of the stored ones now."""
+    """Compare sampled mapped vectors with what the adapter now makes of the stored ones."""
     base = state.by_name.get(str(generation.mapped_from))
     if base is None or generation.adapter is None:
         return []
@@ -187,7 +187,7 @@ def _compared(store: Store, generation: Generation, made: EmbeddingSet, what: st
 
 
 def remainder_findings(store: Store, state: GalleryState, sample: dict[str, list[str]]) -> list[Finding]:
-    """Compare what every remainder answers with what its items say; see `Store.search`."""
+    """Compare the search results of every remainder with the records of its items; see `Store.search`."""
     findings = []
     for generation, others in remainders(state):
         pointer = store.pointer()
@@ -206,7 +206,7 @@ def remainder_findings(store: Store, state: GalleryState, sample: dict[str, list
 def _listed_whole(
     store: Store, state: GalleryState, generation: str, others: frozenset[str], at: Pointer, sample: Sequence[str]
 ) -> Differences:
-    """Let one search list all rows; return the ids that it lacks, and those that it should not have."""
+    """List all rows with one search; return the ids that it lacks, and those that it should not have."""
     expected = {
         identifier
         for items in pages(store)

@@ -1,4 +1,4 @@
-"""Rehearsing a whole upgrade on a copy of a sample: every step, searches throughout, and the way back."""
+"""Rehearsal of a whole upgrade on a copy of a sample: every step, searches throughout, and the rollback."""
 
 from limpet.galleries.rehearsal.results import Rehearsal
 from limpet.galleries.rehearsal.run import rehearse

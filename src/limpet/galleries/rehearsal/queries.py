@@ -1,4 +1,4 @@
-"""The queries of a rehearsal, what is right for each, and what their answers are worth."""
+"""The queries of a rehearsal, their relevant items, and the metrics of their answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from limpet.galleries.served import class_names_of
 _Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-DEPTH = 10  # of what is compared without labels
+DEPTH = 10  # hits to compare without labels
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class GivenQueries:
 
     @property
     def answers(self) -> list[str]:
-        """Ids of the items that answer any of them."""
+        """Ids of the items that are relevant to any of the queries."""
         return [identifier for ids in self.relevant or [] for identifier in ids]
 
 
@@ -95,7 +95,7 @@ class Queries:
 
     @classmethod
     def given(cls, given: GivenQueries, items: RehearsalSample, class_column: str) -> Queries:
-        """Return given queries: right are the items listed for each, or else those of its class."""
+        """Return given queries: the items listed for each are relevant, or else those of its class."""
         relevant = None
         if given.relevant is not None:
             places = [items.old.ids.find(ids) if ids else np.empty(0, np.int64) for ids in given.relevant]
@@ -109,7 +109,7 @@ class Queries:
 
     @classmethod
     def of_items(cls, items: RehearsalSample, made: EmbeddedSample, class_column: str, most: int, seed: int) -> Queries:
-        """Let sampled items search for the others of their class."""
+        """Use sampled items as queries that search for the other items of their class."""
         ids = sorted(sorted(made.all.ids, key=lambda one: draw(seed + 1, one))[:most])
         own = items.old.ids.find(ids)
         classes = items.classes(class_column)
@@ -121,9 +121,9 @@ class Queries:
 
     @cached_property
     def classes(self) -> NDArray[np.int64] | None:
-        """Number of every query's class (Q,): queries of one class have the same right items, themselves included.
+        """Class number of every query (Q,); queries of one class have the same relevant items, themselves included.
 
-        None where no two queries share a class.
+        None if no two queries share a class.
         """
         answers = [
             frozenset(rows.tolist()).union([] if self.own is None else [int(self.own[query])])
@@ -134,14 +134,14 @@ class Queries:
 
     @property
     def judged(self) -> int:
-        """For how many queries an item of the copy is right."""
+        """Number of queries with a relevant item in the copy."""
         return sum(bool(len(rows)) for rows in self.relevant or [])
 
     def without_own(self, hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Leave every query out of its own hits, where queries are items.
+        """Remove every query from its own hits, if queries are items.
 
         Raises:
-            DataError: A query found nothing else.
+            DataError: A query has no other hit.
         """
         names = [None] * len(hits) if self.own is None else list(self.old.ids)
         kept = [[hit for hit in of_one if hit.id != name] for of_one, name in zip(hits, names, strict=True)]
@@ -153,12 +153,12 @@ class Queries:
 def relevant_by_class(
     classes: Sequence[str | None], items: Sequence[str | None], own: _Rows | None
 ) -> list[_Rows] | None:
-    """Return the places of the items of every query's class; None where no query has any.
+    """Return the positions of the items of every query's class; None if no query has any.
 
     Args:
-        classes: Of the queries; None without one.
+        classes: Classes of the queries; None without one.
         items: Classes of the items.
-        own: Place of every query among the items, which is not its own answer; None where queries are no items.
+        own: Position of every query among the items, which is not its own answer; None if queries are no items.
     """
     members: dict[str, list[int]] = {}
     for row, name in enumerate(items):
@@ -172,11 +172,11 @@ def relevant_by_class(
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What every query found, best first, itself left out.
+    """Hits of every query, best first, without the query itself.
 
     Args:
-        rows: Places of the items, all that were found, per query.
-        scores: As long as the rows.
+        rows: Positions of all retrieved items, per query.
+        scores: Scores of the rows, of the same length.
         first: The first hit of every query.
     """
 
@@ -186,7 +186,7 @@ class Answers:
 
     @classmethod
     def of_hits(cls, hits: Sequence[Sequence[Hit]], queries: Queries, items: StringArray) -> Answers:
-        """Take the hits of a search for as many hits as there are items."""
+        """Take the hits of a search that returns all items."""
         place = {identifier: row for row, identifier in enumerate(items)}
         kept = queries.without_own(hits)
         rows = [np.array([place[hit.id] for hit in of_one], np.int64) for of_one in kept]
@@ -195,7 +195,7 @@ class Answers:
 
     @classmethod
     def of_scores(cls, scores: NDArray[np.float32], hits: Sequence[Sequence[Hit]], queries: Queries) -> Answers:
-        """Rank all items by scores (Q, N), of equal ones the earlier item first; the first hits are a search's."""
+        """Rank all items by scores (Q, N), ties by position; the first hits are those of a search."""
         rows: list[_Rows] = list(np.argsort(-scores, axis=1, kind="stable"))
         if queries.own is not None:
             rows = [places[places != me] for places, me in zip(rows, queries.own.tolist(), strict=True)]
@@ -203,7 +203,7 @@ class Answers:
         return cls(rows, ranked, [of_one[0] for of_one in queries.without_own(hits)])
 
     def same(self, other: Answers) -> bool:
-        """Say whether every query found the same items with the same scores."""
+        """Say whether every query has the same items with the same scores."""
         mine, theirs = [*self.rows, *self.scores], [*other.rows, *other.scores]
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -229,7 +229,7 @@ class Answers:
         return {name: metric(ranked) for name, metric in metrics_named(RIGHT).items()}
 
     def thresholds(self, before: Answers, queries: Queries, seed: int) -> Thresholds | None:
-        """Return what thresholds on the scores of other answers become here; None where that cannot be told."""
+        """Return the thresholds here that correspond to those of other answers; None if they cannot be determined."""
         if len({len(scores) for side in (before, self) for scores in side.scores}) > 1:
             return None  # items without a vector
         relevant = None if queries.relevant is None else (before._relevant(queries), self._relevant(queries))
@@ -238,7 +238,7 @@ class Answers:
         return None
 
     def _relevant(self, queries: Queries) -> NDArray[np.bool_]:
-        """Return whether each item that was found is right (Q, N)."""
+        """Return whether each retrieved item is relevant (Q, N)."""
         return np.stack([np.isin(rows, right) for rows, right in zip(self.rows, queries.relevant or [], strict=True)])
 
     def overlap(self, other: Answers) -> Values:

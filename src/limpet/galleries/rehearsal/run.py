@@ -1,4 +1,4 @@
-"""The steps of a rehearsal, one after another, with searches throughout, and what they come to."""
+"""The steps of a rehearsal, with searches throughout, and its results."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _Scores = NDArray[np.float32]
 _MOST_QUERIES = 200
 MOST_EXAMPLES = 12
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Shares of the items with a new vector at which is measured."""
+"""Shares of the items with a new vector at which searches are measured."""
 SHOWN_SHARES = (0.0, 0.5, 1.0)
-"""Those at which first hits are compared."""
+"""Shares at which first hits are compared."""
 
-_MOST_CANDIDATES = 100  # of a query that searches in two stages
+_MOST_CANDIDATES = 100  # maximum per query of two-stage search
 _FEWEST_CANDIDATES = 10
 
-_BATCHES = 20  # of a whole backfill, with a search after each
+_BATCHES = 20  # batches of a whole backfill, with a search after each
 _PROBES = 4  # queries of such a search
 _TIMED = 20  # single queries
 _ROUNDING = 1e-4  # between two products of the same vectors
@@ -142,7 +142,7 @@ def rehearse(
 
 
 class _Run:
-    """One upgrade of a copy so far."""
+    """State of one upgrade of a copy."""
 
     def __init__(
         self,
@@ -155,14 +155,14 @@ class _Run:
     ) -> None:
         self.upgrade, self.items, self.made, self.queries = upgrade, items, made, queries
         self.seed, self.progress = seed, progress
-        self.missing = len(items) - len(made)  # items of the sample that the source does not have
+        self.missing = len(items) - len(made)  # sampled items that the source does not have
         self.seconds = {"embed": made.seconds}
         self.steps: list[str] = []
         self.asked = self.incomplete = self.wrong = 0
         self.failed: list[str] = []
         self.milliseconds: dict[str, float] = {}
         self.curves: dict[str, OrderCurve] = {}
-        self.answers: dict[float, Answers] = {}  # of new queries, by share of the items with a new vector
+        self.answers: dict[float, Answers] = {}  # answers of new queries, by share of the items with a new vector
         self.left_out: dict[str, str] = {}
         self.linked: Linked = "none"
         self.two_stage: TwoStages | None = None
@@ -196,7 +196,7 @@ class _Run:
     def again(self, order: str, *, wanted: bool) -> None:
         """Measure another order on a fresh copy; skip it if it is impossible and was not requested (`wanted`)."""
         if not self.at_once:
-            return  # no order makes a difference before all new vectors are there
+            return  # without a link, the order makes no difference until all new vectors are written
         listener(self.progress)({"step": f"measuring the order {order}"})
         with self.items.copy(self.upgrade.old.note) as copy:
             self.upgrade.start(copy, self.made)
@@ -213,7 +213,7 @@ class _Run:
 
     def in_two_stages(self) -> None:
         listener(self.progress)({"step": "searching in two stages"})
-        queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
+        queries, own = self.queries, int(self.queries.own is not None)  # an item also finds itself
         count = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, len(self.items) // 10))
         first: list[float] = []
         again: list[float] = []
@@ -247,11 +247,11 @@ class _Run:
         )
 
     def results(self, gallery: str, size: int, *, attached: bool) -> Rehearsal:
-        """Return all that was measured.
+        """Return all measured results.
 
         Args:
             gallery: URL of the index.
-            size: Items it has.
+            size: Number of items in the index.
             attached: Whether an application owns it.
         """
         searches = Searches(
@@ -294,7 +294,7 @@ class _Run:
         )
 
     def _thresholds(self) -> dict[str, Thresholds]:
-        """Return what thresholds become with the swap and at the end, as far as scores can be compared with one."""
+        """Return the thresholds after the swap and at the end, as far as scores can be compared with thresholds."""
         ends = {"swap": self.answers[0.0]} if self.at_once and self.linked != "adapter" else {}  # which merges by rank
         return {
             step: found
@@ -354,10 +354,10 @@ class _Run:
     # The searches
 
     def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None, depth: int) -> Answers:
-        """Return what queries find now: every item by the vector that they may search.
+        """Return the answers of queries now: every item by the vector that they may search.
 
-        Items are ranked by their exact scores, so that equal vectors tie, and a search for that many has to agree with
-        them. Where an adapter maps queries, scores of several kinds are merged, and the search itself ranks all items.
+        Items are ranked by their exact scores, so that equal vectors tie, and a search for all items has to agree with
+        this ranking. If an adapter maps queries, scores of several kinds are merged, and the search ranks all items.
         """
         mapped = self.linked == "adapter" and queries.fingerprint == self.made.fingerprint
         reply = copy.search(queries, len(self.items) if mapped else depth)
@@ -366,7 +366,7 @@ class _Run:
         ids, state = self.items.old.ids, copy.state
         if mapped:
             return Answers.of_hits(reply.hits, self.queries, ids)
-        scores = np.full((len(queries), len(ids)), -np.inf, np.float32)  # of what may not be searched
+        scores = np.full((len(queries), len(ids)), -np.inf, np.float32)  # of vectors that may not be searched
         for source in reversed(route(state, state.made_by(queries.fingerprint).name)):
             names, forms = copy.store.vectors(source.generation, list(ids))
             asked = queries.space.query_form(queries.vectors, state.by_name[source.generation].geometry)
@@ -394,7 +394,7 @@ class _Run:
             self.failed.append(" ".join(error.given.split()))
 
     def _count(self, copy: Gallery, reply: Reply) -> None:
-        """Note how many answers did not see every item once."""
+        """Count answers that did not contain every item once."""
         self.asked += len(reply.hits)
         state = copy.state
         waits = state.started is not None and reply.fingerprint == state.by_name[state.started].fingerprint
@@ -404,10 +404,10 @@ class _Run:
             if not whole or len(set(ids)) < len(ids):
                 self.incomplete += 1
 
-    # What the answers come to
+    # Metrics of the answers
 
     def _per_query(self, answers: Answers) -> dict[str, Values]:
-        """Return what the answers of every query are worth (Q,), by metric."""
+        """Return the metrics of the answers of every query (Q,), by name."""
         alike = {ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
         return answers.right(self.queries) | alike
 
@@ -426,10 +426,10 @@ class _Run:
         return OrderCurve.of(tuple(answers), values, differences or None)
 
     def _gains(self, values: Mapping[str, Values]) -> dict[str, Gain]:
-        """Return how far answers are above those before the swap, by metric of `RIGHT`; none without labels.
+        """Return the gains over the answers before the swap, by metric of `RIGHT`; none without labels.
 
         Args:
-            values: What the answers of every query are worth (Q,), by metric.
+            values: Metrics of the answers of every query (Q,), by name.
         """
         gains = {name: values[name] - before for name, before in self.right_before.items()}
         intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
@@ -472,7 +472,7 @@ class _Run:
         return FirstHit(id=hit.id, score=hit.score, metadata=dict(hit.metadata), right=right)
 
     def _timings(self, size: int) -> Iterator[Timing]:
-        """Yield how long every step took, and would take with as many items."""
+        """Yield the duration of every step, and the estimate for `size` items."""
         growing = {"backfill": len(self.made), "finish": len(self.items)}
         if self.linked == "mapped":
             growing["start"] = len(self.items)
@@ -485,7 +485,7 @@ class _Run:
 
 
 def disagreeing(hits: Sequence[Sequence[Hit]], scores: _Scores, ids: StringArray) -> int:
-    """Count the queries whose hits are not the best items by scores (Q, N), rounding apart.
+    """Count the queries whose hits are not the best items by scores (Q, N), up to rounding.
 
     >>> hit = Hit("b", 0.5, "g1", {})
     >>> disagreeing([[hit], [hit]], np.array([[0.1, 0.5], [0.9, 0.5]], np.float32), StringArray.of(["a", "b"]))

@@ -1,4 +1,4 @@
-"""What a rehearsal is made with: the upgrade, the items of the copy, and their vectors by the new model."""
+"""Inputs of a rehearsal: the upgrade, the items of the copy, and their vectors by the new model."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _EMBEDDED_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class RehearsedUpgrade:
-    """What an upgrade goes from and to, and why new queries may search old vectors.
+    """The two models of an upgrade, and why new queries may search old vectors.
 
     Args:
         new: Generation of the new model, if it has one already.
-        note: What people call the new model.
-        links: Who may search what, of these two, as the gallery has it.
-        reports: Given in place of links; see `Gallery.start`.
-        adapter: Between the two, the gallery's or the one that was given.
+        note: Readable name of the new model.
+        links: Links between the two models in the gallery.
+        reports: Reports to use in place of links; see `Gallery.start`.
+        adapter: Adapter between the two, from the gallery or as given.
     """
 
     old: Generation
@@ -57,11 +57,11 @@ class RehearsedUpgrade:
         adapter: Path | None,
         score_map: Path | None,
     ) -> RehearsedUpgrade:
-        """Return from what and to what a gallery would be upgraded with a source.
+        """Return the upgrade of a gallery to the model of a source.
 
         Raises:
             ConfigError: Reports or an adapter are given for a model that the gallery has links for.
-            UpgradeStateError: The source is of the active model, with nothing to upgrade from.
+            UpgradeStateError: The source is of the active model, and no upgrade to it was started.
             DataError: An upgrade to another model is started.
         """
         state = gallery.state
@@ -119,10 +119,10 @@ class RehearsalSample:
     """The items of the copy.
 
     Args:
-        old: Their vectors as they are stored.
-        metadata: What is known of each.
+        old: Their vectors as stored.
+        metadata: Metadata of each item.
         columns: Types of the metadata columns.
-        traffic: How often each was retrieved, those that were.
+        traffic: Number of retrievals by item, for items that were retrieved.
     """
 
     old: EmbeddingSet
@@ -135,7 +135,7 @@ class RehearsalSample:
         """Draw items of a gallery by a hash of their ids.
 
         Raises:
-            EmptyOverlapError: There are fewer than two.
+            EmptyOverlapError: The gallery has fewer than two.
         """
         store = gallery.store
         wanted = store.fetch(list(dict.fromkeys(first))[:size])
@@ -184,7 +184,7 @@ class EmbeddedSample:
     """Vectors of the sample by the new model, made once and timed; a `VectorSource`.
 
     Args:
-        progress: Told "step", "done" and "total".
+        progress: Called with "step", "done" and "total".
 
     Raises:
         DataError: The source has none of the items.
@@ -211,12 +211,12 @@ class EmbeddedSample:
                 to_do="compare the ids of the source with `limpet gallery search`.",
                 intact="The gallery is intact.",
             )
-        self.seconds_per_item = float(np.median(per_item))  # of the batches: a slow start does not count
+        self.seconds_per_item = float(np.median(per_item))  # median over the batches: a slow start does not count
 
     def __len__(self) -> int:
         return len(self.all)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Return the vectors of those of the ids that there are."""
+        """Return the vectors of the ids that the sample has."""
         rows = self.all.ids.find(list(ids))
         return self.all[rows[rows >= 0]]
