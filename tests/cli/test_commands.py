@@ -61,7 +61,7 @@ def test_methods(capsys) -> None:
     assert main(["methods"]) == 0 and "arXiv:2003.11942" in capsys.readouterr().err
     assert main(["methods", "ndpp"]) == 0
     explained = capsys.readouterr().err
-    assert "neighbours: How many" in explained and "--method-options.alpha-old 0.01" in explained
+    assert "neighbours: Number of neighbours" in explained and "--method-options.alpha-old 0.01" in explained
     assert list(document(capsys, "methods", "ndpp")["methods"]) == ["ndpp"]
     assert main(["methods", "ndp"]) == 2 and "Did you mean 'ndpp'?" in capsys.readouterr().err
 
