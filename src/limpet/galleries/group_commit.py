@@ -53,7 +53,7 @@ class GroupCommit:
             raise one.error
 
     def _lead(self, one: _Waiting) -> None:
-        """Commit waiting batches until this one is done; an error of another batch leaves none waiting."""
+        """Commit waiting batches until this one is done; if the lock is unavailable, all of them fail."""
         try:
             with self._writing():
                 while not one.done:

@@ -43,7 +43,7 @@ class BoundedConnection(HttpToolsProtocol):
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop waiting for a request."""
         self._arrived()
         super().connection_lost(exc)
 

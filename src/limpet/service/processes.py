@@ -126,7 +126,7 @@ class ServiceProcesses(Multiprocess):
         super().restart_all()
 
     def lacking(self) -> str:
-        """Return a process that is not ready, if there is one."""
+        """Say which process is not ready; empty if all are."""
         known = [("the process that writes", self.writer.processes), ("a process that reads", self.processes)]
         for what, processes in known:
             for one in processes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from limpet.upgrade.vector_sources import ItemSource
 
 SOCKET, READY = "writer.sock", "ready"
-"""Names in the folder of a service: the socket of the writer, and the prefix of the files of ready processes."""
+"""Names in the folder of a service: the socket of the writer, and a folder with a file of every ready process."""
 
 
 @checked

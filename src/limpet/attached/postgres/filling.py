@@ -71,7 +71,7 @@ class Portions:
     """Number of rows that a transaction writes, adapted to how long earlier ones held their locks.
 
     It is halved if the time is too long, unless half as many rows are locked for hardly less time: on a busy server
-    most of the time is spent waiting for CPU. It is doubled if that takes hardly longer, and grows more if the time is
+    most of the time is spent waiting. It is doubled if that takes hardly longer, and grows more if the time is
     far too short.
 
     Args:

@@ -314,7 +314,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _apart(stored: NDArray[np.float32], made: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return which stored vectors are as far from all vectors that the model makes as those of an unrelated model.
+    """Return which stored vectors are no nearer to any vector that the model makes than an unrelated model's are.
 
     The reference distance is that of the made vectors with their components permuted.
     """
