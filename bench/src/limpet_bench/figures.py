@@ -1,4 +1,4 @@
-"""What a suite draws beside its leaderboard: one class per kind of figure, each with its own checks."""
+"""Specifications of figures beside a leaderboard: one class per kind, with its own checks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from limpet_bench.suite import Suite
 
 UPGRADE_MEASURES = ("self_old", "self_independent", "self_new", "cross", "p_up", "p_comp", "p_score")
-"""What is known of a metric of an upgrade: its four systems, and P metrics."""
+"""Measures of an upgrade's metric: its four systems, and P metrics."""
 AVERAGE = "average"
-"""The mean of cross and self (new), which tables may have."""
+"""The mean of cross and self (new), available in tables."""
 ACCURACY = "accuracy"
 """The metric that the setting of the same name adds."""
 
 
 class _Asked(BaseModel):
-    """What is asked for, of which nothing unknown is taken."""
+    """Base class of specifications, which rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,11 +48,11 @@ class _Asked(BaseModel):
 
 
 class FigureSpec(_Asked):
-    """A figure that a suite asks for.
+    """Specification of a figure of a suite.
 
     Args:
-        title: Its headline; the name of the figure when left out.
-        data: What was searched, by the names of the leaderboard; everything when left out.
+        title: Title; the name of the figure when left out.
+        data: Names of searched sets in the leaderboard; all when left out.
         scenarios: Scenarios, or plans; all of them when left out.
     """
 
@@ -65,7 +65,7 @@ class FigureSpec(_Asked):
 
     @classmethod
     def name_of_kind(cls) -> str:
-        """Return what a suite calls it."""
+        """Return the name of the kind in a suite."""
         (kind,) = get_args(cls.model_fields["kind"].annotation)
         return str(kind)
 
@@ -73,7 +73,7 @@ class FigureSpec(_Asked):
         """Refuse names that the suite does not have, and figures that its track cannot have.
 
         Raises:
-            ConfigError: Something is unknown, missing, or of no use.
+            ConfigError: A setting is unknown, missing, or without effect.
         """
         refuse(
             suite.track not in self.TRACKS,
@@ -84,7 +84,7 @@ class FigureSpec(_Asked):
         check_known(f"scenario in the figure '{name}':", self.scenarios, suite.conditions)
 
     def places(self, suite: Suite) -> Iterator[tuple[str, str]]:
-        """Yield what was searched and the scenario, in the order of the suite."""
+        """Yield the searched sets and scenarios, in the order of the suite."""
         for data in self.data or suite.searched:
             for scenario in self.scenarios or suite.conditions:
                 yield data, scenario
@@ -94,7 +94,7 @@ class _OfRows(FigureSpec):
     """A figure of some rows.
 
     Args:
-        rows: Their labels; all when left out.
+        rows: Labels of the rows; all when left out.
     """
 
     rows: tuple[str, ...] = ()
@@ -111,8 +111,8 @@ class _OfMeasures(_OfRows):
     """A figure of some numbers of one metric.
 
     Args:
-        measures: "cross", "self_new", … or "p_comp"; on the track "sessions" there is only one, and nothing to say.
-        metric: What was measured; what ranks when left out.
+        measures: "cross", "self_new", … or "p_comp"; not applicable on the track "sessions", which has only one.
+        metric: Metric; the ranking one when left out.
     """
 
     measures: tuple[str, ...] = ()
@@ -130,9 +130,9 @@ class Curve(_OfMeasures):
     """Scores over a setting that rows vary; see `limpet_bench.suite.Run.variant`.
 
     Args:
-        rows: Rows that vary it, a line each.
-        over: The setting, by dotted name.
-        scale: Of the setting.
+        rows: Rows that vary the setting; each is a line.
+        over: Dotted name of the setting.
+        scale: Scale of the axis of the setting.
     """
 
     kind: Literal["curve"] = "curve"
@@ -141,7 +141,7 @@ class Curve(_OfMeasures):
     scale: Literal["linear", "log"] = "linear"
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse a setting that is not varied, or whose values are no numbers."""
+        """Refuse a setting that is not varied, or whose values are not numbers."""
         super().check(name, suite)
         variants = suite.variants.values()
         for row in self.rows:
@@ -158,7 +158,7 @@ class Bars(_OfMeasures):
     """Bars beside each other.
 
     Args:
-        over: What stands side by side: the scenarios (or plans), the data sets, or the rows.
+        over: Groups of adjacent bars: the scenarios (or plans), the data sets, or the rows.
     """
 
     kind: Literal["bars"] = "bars"
@@ -171,12 +171,12 @@ class Column(_Asked):
     Args:
         measure: See `_OfMeasures`, or "average", the mean of cross and self (new); "cross" when left out.
         metric: Likewise.
-        title: Its headline; measure and metric when left out.
-        variant: Of P_up and P_comp: "raw", or "sigmoid", which P_score always is.
+        title: Title; measure and metric when left out.
+        variant: Variant of P_up and P_comp: "raw", or "sigmoid", which P_score always is.
         unit: "fraction" or "%".
-        digits: Digits after the point.
-        over_sets: Whether it is one column behind all others: the mean over all data sets that are searched, of each
-            in the metric that ranks there.
+        digits: Number of decimal digits.
+        over_sets: Whether it is one column after all others: the mean over all searched data sets, each in its ranking
+            metric.
     """
 
     measure: str | None = None
@@ -193,13 +193,13 @@ Reference = Literal["self_old", "self_independent"]
 
 
 class Table(_OfRows):
-    """A table of several metrics: a line for every row of every scenario, with what the paper prints beside it.
+    """A table of several metrics: a line for every row of every scenario, with published numbers beside it.
 
     Args:
-        columns: What stands beside each other, under every data set.
-        references: Models that rows are compared with, by what the table calls them: "self_old" or
-            "self_independent", which stand in the columns of "self_new".
-        where: Tables or sections of the paper that are printed beside it; all when left out.
+        columns: Columns under every data set.
+        references: Models that rows are compared with, by their name in the table: "self_old" or "self_independent",
+            shown in the columns of "self_new".
+        where: Tables or sections of the paper to show beside it; all when left out.
     """
 
     kind: Literal["table"] = "table"
@@ -208,7 +208,7 @@ class Table(_OfRows):
     where: tuple[str, ...] = ()
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse measures and metrics that are not there, and columns that no suite of this kind can fill."""
+        """Refuse missing measures and metrics, and columns that a suite of this kind cannot fill."""
         super().check(name, suite)
         for column in self.columns:
             measures = [] if column.measure in (None, AVERAGE) else [str(column.measure)]
@@ -221,12 +221,11 @@ class Table(_OfRows):
 
 
 class Matrix(_OfRows):
-    """The generations of a chain, as queries by the galleries of those before them.
+    """Compatibility matrix of a chain: generations as queries, by the galleries of earlier ones.
 
     Args:
-        rows: A matrix each.
-        measure: See `_OfMeasures`. On the diagonal stands what a generation scores on its own gallery, where the
-            measure is "cross".
+        rows: Labels of the rows; each is a matrix.
+        measure: See `_OfMeasures`. With "cross", the diagonal has the score of a generation on its own gallery.
         metric: Likewise.
     """
 
@@ -237,7 +236,7 @@ class Matrix(_OfRows):
     metric: str | None = None
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse a suite without a chain, and pairs of generations that two scenarios are."""
+        """Refuse a suite without a chain, and two scenarios for the same pair of generations."""
         super().check(name, suite)
         _check_measured(name, suite, [self.metric], [self.measure])
         pairs: dict[tuple[int, int], str] = {}
@@ -256,7 +255,7 @@ class SessionCurve(_OfRows):
     """A score after every session.
 
     Args:
-        measure: "recall@K" of all classes so far.
+        measure: "recall@K" over all classes so far.
     """
 
     TRACKS = ("sessions",)
@@ -284,11 +283,11 @@ class LossCurve(_OfRows):
 
 
 class _OfModels(_OfRows):
-    """A picture of what models embed: those of the first seed, without a mean over seeds.
+    """A picture of embeddings, by the models of the first seed.
 
     Args:
-        part: Of the "gallery" that is searched, or of the images that the new models see in "training".
-        seed: Of what is drawn.
+        part: Embedded items: the searched "gallery", or the "training" images of the new models.
+        seed: Random seed for drawing items.
     """
 
     TRACKS = ("images",)
@@ -297,7 +296,7 @@ class _OfModels(_OfRows):
     seed: int = Field(default=0, ge=0)
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse a row that would be taken for the old model."""
+        """Refuse a row that would be confused with the old model."""
         super().check(name, suite)
         refuse(OLD in self.labels(suite), f"The figure '{name}' shows the old model beside a row called '{OLD}'.",
                "another label for that row")  # fmt: skip
@@ -335,7 +334,7 @@ class Embedding(_OfModels):
     credible: float | None = Field(default=None, gt=0, lt=1)
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse two ways to choose classes, and settings that would change nothing."""
+        """Refuse two ways to choose classes, and settings without effect."""
         super().check(name, suite)
         ways = {"classes": self.classes, "similar": self.similar, "nearest": self.nearest}
         given = [f"{way}: {value}" for way, value in ways.items() if value is not None]
@@ -362,13 +361,12 @@ class Embedding(_OfModels):
 
 
 class Histogram(_OfModels):
-    """How often values occur.
+    """A histogram of values.
 
     Args:
-        of: Of which value: the uncertainty of an embedding, the angle between old and new, or the distance from the
-            origin.
-        split: "seen": apart for classes that the old model has seen and those that it has not.
-        show: Of the old model and of every row; of an angle, which is between both, nothing is to be said.
+        of: Value: the uncertainty of an embedding, the angle between old and new, or the distance from the origin.
+        split: "seen" to separate classes that the old model has seen from others.
+        show: The old model and the rows; not applicable to the angle, which is between both.
     """
 
     kind: Literal["histogram"] = "histogram"
@@ -389,14 +387,14 @@ class Histogram(_OfModels):
 class Strips(_OfRows):
     """A few queries with their first hits, each marked as right or wrong; of the first seed.
 
-    Of an upgrade the old model's hits stand beside those of every row, all in the old gallery.
+    For an upgrade, the old model's hits are shown beside those of every row, all in the old gallery.
 
     Args:
-        queries: How many: those of which not all models find as many right items first.
-        hits: Of each.
+        queries: Number of queries, from those for which models differ in the number of right hits.
+        hits: Number of hits per query.
         after: On the track "sessions", hits after the "last" session, or after "every" one of queries that all
             sessions know.
-        seed: Which queries are drawn.
+        seed: Random seed for drawing queries.
     """
 
     TRACKS = ("images", "sessions")
@@ -408,7 +406,7 @@ class Strips(_OfRows):
     seed: int = Field(default=0, ge=0)
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse sessions of a track that has none."""
+        """Refuse session options on a track without sessions."""
         super().check(name, suite)
         refuse(
             suite.track != "sessions" and "after" in self.model_fields_set,
@@ -418,7 +416,7 @@ class Strips(_OfRows):
 
 
 class ClassDistribution(FigureSpec):
-    """How many images of every class arrive in every session of a plan."""
+    """Number of images of every class in every session of a plan."""
 
     TRACKS = ("sessions",)
 
@@ -431,16 +429,16 @@ Figure = Annotated[
 ]
 
 FIGURES: dict[str, type[FigureSpec]] = {spec.name_of_kind(): spec for spec in get_args(get_args(Figure)[0])}
-"""By what a suite calls them."""
+"""Figure specifications by their name in a suite."""
 
 
 def measures_of(suite: Suite) -> tuple[str, ...]:
-    """Return what is known of every metric."""
+    """Return the measures of every metric."""
     return (LEARNER,) if suite.track == "sessions" else UPGRADE_MEASURES
 
 
 def default_measure(suite: Suite) -> str:
-    """Return what is shown where nothing is said."""
+    """Return the default measure."""
     return LEARNER if suite.track == "sessions" else "cross"
 
 
@@ -450,7 +448,7 @@ def _check_measured(name: str, suite: Suite, metrics: Sequence[str | None], meas
 
 
 def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that are not known, and suggest the nearest."""
+    """Refuse unknown names, and suggest the nearest."""
     for name in names:
         if name not in known:
             raise unknown_name(what, name, known)

@@ -1,4 +1,4 @@
-"""From the figures that a suite asks for to their values: which further tasks they need, and what they come to."""
+"""Values of a suite's figures, and the further tasks that they need."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from limpet_bench.suite import Suite
 from limpet_bench.tasks import Row, Task
 
 Place = tuple[str, str]
-"""What was searched, and the scenario or plan."""
+"""Searched set, and the scenario or plan."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What figures are gathered from.
+    """Finished rows and tasks as the source of figures.
 
     Args:
-        rows: Its rows as they were planned; what they need are tasks.
-        runs: What each of them came to, in the same order.
-        cache: Where finished tasks are: `cache.record(task)` and `cache.folder(task)`.
+        rows: Planned rows, with their tasks.
+        runs: Results of the rows, in the same order.
+        cache: Cache of finished tasks: `cache.record(task)` and `cache.folder(task)`.
     """
 
     suite: Suite
@@ -72,45 +72,45 @@ class Finished:
                 yield row, run
 
     def spread(self, label: str, place: Place, measure: str, metric: str | None = None) -> Spread | None:
-        """Return mean and range over seeds of one number; by what ranks where no metric is named."""
+        """Return mean and range over seeds of one number; by default in the ranking metric."""
         runs = [run for _, run in self.of(label, place) if run.failure is None]
         return Spread.of([run.measured.get(metric or run.metric, {}).get(measure) for run in runs])
 
     def metrics(self, place: Place) -> set[str]:
-        """Return what any run of a place was measured by."""
+        """Return the metrics of all runs of a place."""
         return {name for run in self.runs if (run.data, run.scenario) == place for name in run.measured}
 
     def ranked_by(self, places: Iterable[Place]) -> str:
-        """Return what ranks in these places, several joined by commas."""
+        """Return the ranking metrics of these places, joined by commas."""
         wanted = set(places)
         return ", ".join(dict.fromkeys(run.metric for run in self.runs if (run.data, run.scenario) in wanted))
 
 
 @singledispatch
 def needed_tasks(spec: FigureSpec, suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return what a figure needs beside the tasks of its rows."""
+    """Return the tasks that a figure needs in addition to those of its rows."""
     return []
 
 
 @singledispatch
 def gathered(spec: FigureSpec, name: str, found: Finished) -> FigureValue | None:
-    """Return what a figure comes to; None where nothing that it needs came to an end."""
+    """Return the value of a figure; None if none of its tasks finished."""
     raise NotImplementedError(f"nothing gathers figures of the kind '{spec.kind}'")
 
 
 @singledispatch
 def note_of(spec: FigureSpec, name: str, found: Finished) -> str | None:
-    """Return why a figure, or a part of it, is not drawn, and what to do; None where nothing is missing."""
+    """Return why a figure, or a part of it, is not drawn, and what to do; None if nothing is missing."""
     return None
 
 
 def figure_tasks(suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return what all figures of a suite need beside the tasks of its rows."""
+    """Return the tasks that all figures of a suite need in addition to those of its rows."""
     return [task for spec in suite.figures.values() for task in needed_tasks(spec, suite, rows)]
 
 
 def figure_values(found: Finished) -> dict[str, FigureValue]:
-    """Return all figures of a suite that came to something, by name."""
+    """Return all figures of a suite that have a value, by name."""
     values = {name: gathered(spec, name, found) for name, spec in found.suite.figures.items()}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -122,7 +122,7 @@ def figure_notes(found: Finished) -> dict[str, str]:
 
 
 def place_names(places: Sequence[Place]) -> dict[Place, str]:
-    """Return what places are called: no more than tells them apart.
+    """Return the shortest distinct names of places.
 
     >>> place_names([("omniglot", "open-class"), ("omniglot", "open-data")])
     {('omniglot', 'open-class'): 'open-class', ('omniglot', 'open-data'): 'open-data'}
@@ -235,7 +235,7 @@ def _columns(spec: Table, found: Finished) -> Iterator[_Placed]:
         known = {metric for place in places for metric in found.metrics(place)}
         for column in spec.columns:
             metric = column.metric or found.ranked_by(places)
-            if not column.over_sets and (not known or metric in known):  # test sets have metrics of their own
+            if not column.over_sets and (not known or metric in known):  # metrics vary between test sets
                 yield _Placed(column, (data,), column.measure or default_measure(suite), metric)
     ranked = found.ranked_by((data, scenario) for data in searched for scenario in scenarios)
     for column in spec.columns:
@@ -244,7 +244,7 @@ def _columns(spec: Table, found: Finished) -> Iterator[_Placed]:
 
 
 def _cell(spec: Table, found: Finished, label: str, scenario: str, column: _Placed) -> Spread | None:
-    """Return what was measured; of a model that rows are compared with, as the first row has it that knows it."""
+    """Return the measured value; for a reference model, that of the first row that has it."""
     labels, measure = [label], column.measure
     if label in spec.references:
         labels, measure = list(found.suite.rows) if measure == "self_new" else [], spec.references[label]
@@ -272,7 +272,7 @@ def _number(known: Mapping[str, float | None], measure: str, variant: Variant) -
 
 
 def _published(spec: Table, suite: Suite, label: str, scenario: str, column: _Placed) -> PublishedNumber | None:
-    """Return what the paper prints; of a model that rows are compared with, as any of its rows has it."""
+    """Return the published number; for a reference model, that of any of its rows."""
     system = spec.references.get(label)
     if system is not None and column.measure != "self_new":
         return None
@@ -356,7 +356,7 @@ def _unknown_terms(spec: LossCurve, name: str, found: Finished) -> str | None:
 
 
 def losses_of(row: Row, cache: TaskCache) -> dict[str, list[float]]:
-    """Return what the training of a row's new model measured in every epoch, by name: its terms, and their sum."""
+    """Return the loss terms of a row's new model per epoch, by name, with their sum."""
     from limpet.training import load_history
 
     epochs = load_history(cache.folder(row.score.needs["model"]) / "release").epochs
@@ -364,7 +364,7 @@ def losses_of(row: Row, cache: TaskCache) -> dict[str, list[float]]:
 
 
 def mean_lines(curves: Mapping[tuple[str, str], Sequence[Sequence[float | None]]]) -> list[Line]:
-    """Return a line for every label and measure, counted from 1, of the curves that every seed has of it."""
+    """Return the mean line of the seeds' curves for every label and measure, counted from 1."""
     lines = []
     for (label, measure), seeds in curves.items():
         steps = range(max(map(len, seeds), default=0))

@@ -1,4 +1,4 @@
-"""What a bench comes to: its runs, their means, ranks, tests and Pareto front, as a leaderboard for reports."""
+"""Leaderboard of the runs of a bench: means, ranks, significance tests and Pareto front."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
 
 
 def combined_over_test_sets(rows: Sequence[Run]) -> list[CombinedRun]:
-    """Return one row for every run that searched several test sets, P metrics averaged over these.
+    """Return one row for every run over several test sets, with averaged P metrics.
 
-    Every set counts by its own metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on one of them has
-    none.
+    Every set counts by its own metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on one of them has no
+    row.
     """
     runs: dict[tuple[str | None, str, str, str, int], list[Run]] = {}
     for row in rows:
@@ -83,20 +83,20 @@ Place = tuple[str, str]  # data, scenario
 
 
 def measures(rows: Sequence[Run]) -> list[str]:
-    """Return the scores that runs have, in the order of their appearance, and those of P that any has."""
+    """Return the scores of the runs, in order of appearance, and the P metrics that any run has."""
     scores = dict.fromkeys(name for row in rows for name in row.scores or {})
     return [*scores, *(name for name in P_MEASURES if any(row.p_metrics[name] is not None for row in rows))]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs, by where and of what they are."""
+    """Runs by cell and label."""
 
     rows: Sequence[Run]
 
     @cached_property
     def cells(self) -> dict[Place, list[int]]:
-        """The seeds that were asked of every cell, of any label."""
+        """The seeds of every cell, over all labels."""
         found: dict[Place, set[int]] = {}
         for row in self.rows:
             found.setdefault((row.data, row.scenario), set()).add(row.seed)
@@ -118,25 +118,25 @@ class Runs:
         return [row for row in self.rows if row.label == label and (row.data, row.scenario) in places]
 
     def models_of(self, place: Place) -> Place:
-        """Return what the models of a cell are of: the data that they were trained on, and the scenario."""
+        """Return the training data and the scenario of a cell's models."""
         row = next(row for row in self.rows if (row.data, row.scenario) == place)
         return row.trained_on or row.data, place[1]
 
     def mean(self, measure: str, place: Place, label: str) -> SeedMean | None:
-        """Return mean and deviation over the seeds of a label that have the number; None where none has."""
+        """Return mean and deviation over the seeds of a label that have the number; None if none has."""
         return self.means.get(measure, {}).get((*place, label))
 
     def complete(self, measure: str, place: Place, label: str) -> bool:
-        """Return whether a label has the number for every seed that was asked of a cell."""
+        """Return whether a label has the number for every seed of a cell."""
         found = self.mean(measure, place, label)
         return found is not None and found.seeds == len(self.cells[place])
 
     def defined(self, measure: str) -> list[Place]:
-        """Return the cells where at least one label is complete: P_comp, for one, is not defined in every cell."""
+        """Return the cells with at least one complete label; P_comp, for example, is not defined in every cell."""
         return [place for place in self.cells if any(self.complete(measure, place, label) for label in self.labels)]
 
     def values(self, measure: str, places: Sequence[Place], labels: Sequence[str]) -> NDArray[np.float64]:
-        """Return the means over seeds (cells, labels), NaN where a label is not complete."""
+        """Return the means over seeds (cells, labels), NaN for an incomplete label."""
         found = np.full((len(places), len(labels)), np.nan)
         for i, place in enumerate(places):
             for j, label in enumerate(labels):
@@ -146,9 +146,9 @@ class Runs:
         return found
 
     def overall(self, measure: str, label: str) -> CellMean | None:
-        """Return the mean over the cells where a measure is defined; None where the label is not complete in all.
+        """Return the mean over the cells that define a measure; None if the label is incomplete in one.
 
-        The deviation is that of the means over cells of each seed; None for one seed, or where cells have others.
+        The deviation is over the per-seed means over cells; None for one seed, or if seeds differ between cells.
         """
         places = self.defined(measure)
         if not places or not all(self.complete(measure, place, label) for place in places):
@@ -165,7 +165,7 @@ class Runs:
 
 
 REFERENCES = ("self_old", "self_independent")
-"""Scores that belong to the models that are given, not to a label."""
+"""Scores of the given models, which belong to no label."""
 
 
 def leaderboard_of(
@@ -177,19 +177,19 @@ def leaderboard_of(
     ranked_by: str | None = None,
     lower_is_better: Sequence[str] = ("forgetting",),
 ) -> Leaderboard:
-    """Return all that the pages and tables of a leaderboard need.
+    """Return the leaderboard for pages and tables.
 
     Args:
-        found: What was run.
-        command: What was typed.
-        wall_seconds: How long it took.
-        references: Labels that are shown but not ranked, such as an upper bound, with what they are.
-        ranked_by: The score that ranks; by default "cross" where runs have it, else the metric of the suite.
-        lower_is_better: Scores of which less is better.
+        found: Runs of the bench.
+        command: Command line of the bench.
+        wall_seconds: Wall time in seconds.
+        references: Labels that are shown but not ranked, such as an upper bound, with descriptions.
+        ranked_by: Ranking score; by default "cross" if runs have it, else the metric of the suite.
+        lower_is_better: Scores for which lower is better.
 
     Raises:
-        ConfigError: No run has the score that ranks, or two parts do not agree.
-        DataError: There are no runs, two are of the same label, cell and seed, or a label stands for two methods.
+        ConfigError: No run has the ranking score, or two parts contradict each other.
+        DataError: No runs were given, two have the same label, cell and seed, or a label has two methods.
     """
     if not found.rows:
         raise DataError("No runs.", expected="at least one", to_do="run the suite first.")
@@ -243,7 +243,7 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
         ranked_by=ranked_by,
         lower_is_better=sorted(lower),
         measures=list(runs.means),
-        labels=sorted(entries, key=_order),  # of equal ones the earlier comes first
+        labels=sorted(entries, key=_order),  # ties keep their order
         cells=[_cell(runs, place, rank_of.get(place, {}), ranked_by) for place in runs.cells],
         references=_given(runs),
         front=front,
@@ -308,9 +308,9 @@ def _given(runs: Runs) -> dict[str, float | None]:
 
 
 def _given_in(runs: Runs, place: Place) -> dict[str, SeedMean | None]:
-    """Return mean and deviation over seeds of the models that are given; None where labels have other ones.
+    """Return mean and deviation over seeds of the given models; None if they differ between labels.
 
-    In a chain the gallery that is searched is that of a model of the label itself: no system that all face.
+    In a chain, the searched gallery is that of a model of the label itself, so labels share no system.
     """
     found: dict[str, SeedMean | None] = {}
     for name in REFERENCES:
@@ -325,9 +325,9 @@ def _given_in(runs: Runs, place: Place) -> dict[str, SeedMean | None]:
 
 
 def _front(runs: Runs) -> Front | None:
-    """Return which labels no other beats in both P_comp and P_up; None where none has both.
+    """Return the labels that no other beats in both P_comp and P_up; None if none has both.
 
-    A label that is not complete in every cell where they are defined takes no part.
+    Labels that are incomplete in a cell that defines them are excluded.
     """
     both = {label: [runs.overall(name, label) for name in ("p_comp", "p_up")] for label in runs.labels}
     points = {label: [mean.mean for mean in found if mean] for label, found in both.items() if None not in found}

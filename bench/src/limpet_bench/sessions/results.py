@@ -1,4 +1,4 @@
-"""What learners in sessions came to: the record of every session, and the results of a whole comparison."""
+"""Results of learners in sessions: the record of every session, and of a whole comparison."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Bounds(Part):
-    """Which learners mark the ends of what is possible.
+    """Learners that are the lower and upper bounds.
 
     Args:
-        lower: Name of the one that trains on without any care for what is embedded; None for none.
-        upper: Name of the one that sees and embeds everything again; None for none.
+        lower: Name of the learner that ignores compatibility with earlier embeddings; None for none.
+        upper: Name of the learner that trains on and re-embeds everything; None for none.
     """
 
     model_config = _CLOSED
@@ -33,12 +33,12 @@ class Bounds(Part):
 
     @classmethod
     def of(cls, learners: Mapping[str, Experiment]) -> Self:
-        """Return the first learner of a method that marks each end."""
+        """Return the first learner with a bounding method, for each bound."""
         ends = {METHODS[experiment.method].bound: name for name, experiment in reversed([*learners.items()])}
         return cls(lower=ends.get("lower"), upper=ends.get("upper"))
 
     def by_name(self) -> dict[str, str]:
-        """Return "lower" and "upper" by the names of the learners that are."""
+        """Return "lower" and "upper" by the names of the learners."""
         sides = {"lower": self.lower, "upper": self.upper}
         return {name: side for side, name in sides.items() if name is not None}
 
@@ -49,9 +49,9 @@ class SessionsData(Part):
     Args:
         name: Of the data.
         description: One line.
-        training_images: How many there are to choose from.
-        test_queries: How many there are in all.
-        classes: Those of the plan.
+        training_images: Number of available training images.
+        test_queries: Total number of test queries.
+        classes: Number of classes of the plan.
     """
 
     model_config = ConfigDict(**_CLOSED, populate_by_name=True)
@@ -69,12 +69,12 @@ class PlanNumbers(Part):
     Args:
         name: Of the plan.
         asked: Its options.
-        sessions: How many there are.
+        sessions: Number of sessions.
         known_from_start: Whether the first session knows all classes.
-        introduced: Classes that each brings.
-        home: Classes that belong to each.
-        training: Images that each trains on, exemplars left out.
-        validation: Validation queries that each sets aside.
+        introduced: Number of classes that each session introduces.
+        home: Number of classes that belong to each session.
+        training: Number of training images of each session, without exemplars.
+        validation: Number of validation queries of each session.
     """
 
     model_config = _CLOSED
@@ -105,13 +105,13 @@ class PlanNumbers(Part):
 
 
 class SessionScores(Part):
-    """How well queries find their class after a session.
+    """Scores of queries after a session.
 
     Args:
-        recall: By K.
-        recall_by_home: Recall@1 by the session that introduced the classes; None where nothing was asked.
-        queries: How many were asked.
-        queries_by_home: The same by the session that introduced their classes.
+        recall: Recall by K.
+        recall_by_home: Recall@1 by the session that introduced the classes; None without queries.
+        queries: Number of queries.
+        queries_by_home: Number of queries by the session that introduced their classes.
     """
 
     model_config = _CLOSED
@@ -123,7 +123,7 @@ class SessionScores(Part):
 
 
 class Seconds(Part):
-    """What a session took.
+    """Duration of a session in seconds.
 
     Args:
         training: Training, validation included.
@@ -137,24 +137,24 @@ class Seconds(Part):
 
     @property
     def total(self) -> float:
-        """Both together."""
+        """Total duration."""
         return self.training + self.rest
 
 
 class SessionRecord(SessionScores):
-    """What one session of one learner came to.
+    """Results of one session of one learner.
 
     Args:
         validation_recall: Recall@1 of the validation queries in the epoch that was kept.
-        best_epoch: That epoch, from 0.
-        epochs: How many there were.
-        gallery_rows: Images that were searched.
-        embedded_rows: Images of the gallery that this session embedded.
-        replayed: Exemplars of earlier sessions that were trained on.
-        trained_images: Images that went through training steps, all epochs.
-        encoded_images: Images that were only embedded.
-        seconds: What it took.
-        fingerprint: Of the release.
+        best_epoch: Number of that epoch, from 0.
+        epochs: Number of epochs.
+        gallery_rows: Number of searched images.
+        embedded_rows: Number of gallery images embedded by this session.
+        replayed: Number of replayed exemplars of earlier sessions.
+        trained_images: Number of images in training steps, over all epochs.
+        encoded_images: Number of images that were only embedded.
+        seconds: Duration.
+        fingerprint: Fingerprint of the release.
     """
 
     validation_recall: Share
@@ -182,7 +182,7 @@ def average_recall(recall: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def forgetting(recall_by_home: Sequence[Sequence[float | None]]) -> float | None:
-    """Return how much recall@1 the classes of earlier sessions lost since they were found best.
+    """Return the loss of recall@1 of earlier sessions' classes since their best value.
 
     The mean, over the sessions that introduced classes but the last one, of their best recall@1 so far minus their
     last; negative where they are found better than ever before (Chaudhry et al., ECCV 2018, section 3.2).
@@ -202,13 +202,13 @@ def forgetting(recall_by_home: Sequence[Sequence[float | None]]) -> float | None
 
 
 class LearnerResults(Part):
-    """What one learner came to.
+    """Results of one learner.
 
     Args:
-        method: How it was trained.
-        options: Of the method.
-        gallery_policy: Whether every image is embedded once, or all of them again in every session.
-        memory: How it chooses what it sees again; None for a learner that sees nothing again.
+        method: Compatibility method.
+        options: Options of the method.
+        gallery_policy: Whether every image is embedded once, or all are re-embedded in every session.
+        memory: Exemplar selection; None for a learner without replay.
         average_recall: AR@K by K; see `average_recall`.
         forgetting: See `forgetting`.
         sessions: Those that were run.
