@@ -118,7 +118,7 @@ def reason(error: BaseException) -> str:
 
 
 class LimpetError(Exception):
-    """Base of all errors of this package; whatever a message repeats, it holds no password of a URL.
+    """Base class of all errors of this package; messages never contain passwords of URLs.
 
     Args:
         given: What was found, with the offending value.
@@ -146,11 +146,11 @@ class LimpetError(Exception):
 
 
 class ConfigError(LimpetError, ValueError):
-    """An option, a name or a file that people write is wrong."""
+    """An option, a name or a user-written file is invalid."""
 
 
 class MissingExtraError(ConfigError, ModuleNotFoundError):
-    """A package is not installed that only a part of limpet needs; see `limpet.support.extras`.
+    """A package for an optional part of limpet is not installed; see `limpet.support.extras`.
 
     Args:
         given: What needs it.
@@ -171,19 +171,19 @@ class DataError(LimpetError, ValueError):
 
 
 class UnusableVectorsError(DataError):
-    """Vectors are zero, NaN or infinite, or no points of their space for another reason: no search can use them."""
+    """Vectors cannot be searched: they are zero, NaN, infinite or otherwise no points of their space."""
 
 
 class UnknownModelError(DataError):
-    """No generation of a gallery is of the model that made vectors."""
+    """The gallery has no generation of the model of the vectors."""
 
 
 class SpaceMismatchError(LimpetError, ValueError):
-    """Points of two different spaces or dimensions meet."""
+    """Points of different spaces or dimensions are combined."""
 
 
 class EmptyOverlapError(LimpetError, ValueError):
-    """Two sides share nothing where something shared is needed."""
+    """Two sides have no common class or item, but at least one is required."""
 
 
 class ReleaseError(LimpetError, RuntimeError):
@@ -195,15 +195,15 @@ class ApiError(LimpetError, RuntimeError):
 
 
 class BudgetError(ApiError):
-    """What was allowed to be spent on a model behind an API is spent."""
+    """The budget for a model behind an API is spent."""
 
 
 class ServiceError(LimpetError, RuntimeError):
-    """What the service does not do for a request, or why it cannot be reached.
+    """The service refuses a request, or cannot be reached.
 
     Args:
-        status: Of HTTP; 0 where there was no answer.
-        retry_after: Seconds after which the same request may succeed; None where it will not.
+        status: HTTP status; 0 without a response.
+        retry_after: Seconds after which the same request may succeed; None if it will not.
     """
 
     def __init__(
@@ -215,31 +215,31 @@ class ServiceError(LimpetError, RuntimeError):
 
 
 class GalleryError(LimpetError, RuntimeError):
-    """A gallery or an attached table cannot do what was asked of it; what was committed before is intact."""
+    """A gallery or an attached table cannot perform an operation; earlier commits are intact."""
 
     INTACT = "What was committed is intact."
 
 
 class GoneError(GalleryError):
-    """What a gallery was at an earlier commit is not kept any more."""
+    """An earlier commit of a gallery is no longer kept."""
 
 
 class StoreError(GalleryError):
-    """The place where a gallery is kept is out of reach, full or failing; what it acknowledged is intact."""
+    """The storage of a gallery is unreachable, full or failing; acknowledged writes are intact."""
 
     INTACT = "What was acknowledged is intact."
 
 
 class LastingStoreError(StoreError):
-    """The place where a gallery is kept refuses for good, or what it holds is damaged: trying again changes nothing."""
+    """The storage of a gallery refuses permanently, or its data is damaged; retrying does not help."""
 
 
 class LockedError(StoreError):
-    """A lock was not to be had within the time that others may be made to wait."""
+    """A lock could not be acquired within the time limit."""
 
 
 class UpgradeStateError(GalleryError):
-    """A step of an upgrade is not possible from where it stands."""
+    """An upgrade step is not possible in the current phase."""
 
     INTACT = "Nothing was changed."
 
