@@ -264,6 +264,8 @@ def pairs(found: Scores) -> list[tuple[tuple[str, str], tuple[str, str]]]:
         ((first, "hbct"), (sphere, "hot_refresh")),
         ((first, "hbct"), (sphere, "hoc")),
         (("ζ = 2", "hbct"), (first, "hbct")),
+        (("ζ = 2", "hbct"), (sphere, "hot_refresh")),
+        (("ζ = 2", "hbct"), (sphere, "hoc")),
     ]
     return [pair for pair in wanted if found.seeds(*pair)]
 
@@ -272,7 +274,7 @@ def words(first: tuple[str, str], second: tuple[str, str]) -> str:
     """Return what a difference is called, with the places of its rows where one row is compared with itself."""
     if first[1] == second[1]:
         return f"{first[1]} with {first[0]} − with {second[0]}"
-    return f"{first[1]} − {second[1]}"
+    return f"{first[1]}{'' if first[0] == 'ζ = 1' else f' with {first[0]}'} − {second[1]}"
 
 
 def draw(record: dict[str, Any], path: Path) -> None:
