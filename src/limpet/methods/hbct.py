@@ -1,4 +1,4 @@
-"""Hyperbolic backward-compatible training: new points in the cones of old ones, trusted as these are certain."""
+"""HBCT: new points in the entailment cones of old points, weighted by their certainty."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from limpet.support.ranges import NonNegative, Positive
 class HBCT(CompatibilityMethod):
     r"""Hyperbolic backward-compatible training (Bui et al., ICML 2025, arXiv:2506.05826, Eq. 13).
 
-    Points lie in hyperbolic space, where the distance from the origin says how certain a model is. A new point shall
-    stay inside the entailment cone of the old one of the same item, the wider the less certain that is (section 4.2);
-    and be closer to it than to the batch's other old points, in a contrast that pulls less where the old point is
-    uncertain and far away (section 4.3). Both models need the Lorentz space; the new one's points may lie farther out.
+    Points are in hyperbolic space, where the distance from the origin measures how certain a model is. A new point must
+    stay inside the entailment cone of the old point of the same item, which is wider for a less certain old point
+    (section 4.2). It must also be closer to that point than to the batch's other old points, in a contrast that pulls
+    less if the old point is uncertain and far away (section 4.3). Both models need the Lorentz space; the points of the
+    new one may be farther from the origin.
 
     Train for tens of epochs: the uncertainty tells unseen classes only then, and entailment costs less. A larger ζ of
     both models, which clips few vectors, gained compatibility on photographs
