@@ -1,8 +1,7 @@
 """HBCT's Table 2 with Figure 2 on photographs: the suites of the GPU kit with a ResNet that two cores can train.
 
 100 classes of Tiny-ImageNet at 32 pixels, half of the images of each, 30 epochs. ResNet-18 has a quarter of its
-filters, and a stem with a stride of 4. Each part is a suite, which takes 10 to 25 minutes a seed on two cores and goes
-on where it was interrupted:
+filters, and a stem with a stride of 4. Each part is a suite; an interrupted one continues:
 
     limpet-bench run benchmarks/hyperbolic_photographs.py:objectives --seeds 0 1
     limpet-bench run benchmarks/hyperbolic_photographs.py:euclidean --seeds 0 1
@@ -35,6 +34,7 @@ from limpet.models.release import load_release
 from limpet.training.encode import embed_images
 from limpet_bench.pictures.histograms import histograms
 from limpet_bench.suite import Data, Run, Suite, Training
+from limpet_bench.suites.published import published
 from machine import describe
 
 sys.path.insert(0, str(Path(__file__).parent / "gpu"))
@@ -47,13 +47,7 @@ PHOTOGRAPHS = Data("tiny-imagenet-32", {"class_share": 0.5, "image_share": 0.5})
 METRICS = ("recall@1", "map")
 DRAWS = 2000
 
-PAPER = {
-    ("hbct", "recall@1"): "-0.001, 0.495", ("hbct", "map"): "-0.001, 0.209",
-    ("hbct without entailment", "recall@1"): "0.006, 0.435", ("hbct without entailment", "map"): "-0.001, 0.176",
-    ("hbct with InfoNCE", "recall@1"): "-0.002, 0.475", ("hbct with InfoNCE", "map"): "-0.009, 0.202",
-    ("hbct with InfoNCE, without entailment", "recall@1"): "0.001, 0.431",
-    ("hbct with InfoNCE, without entailment", "map"): "-0.001, 0.193",
-}  # fmt: skip
+PAPER = {(row.label, row.metric): row.printed for row in published("hbct-table-2")}
 """P_up and P_comp of the paper's Table 2, on CIFAR-100."""
 
 
@@ -231,7 +225,8 @@ def page(record: dict[str, Any]) -> str:
                 lines.append(f"| {place} | old | {own} | | | | |")
                 continue
             cross = f"{found.means((place, row), 'cross', seeds)[:, 0].mean():.3f}"
-            paper = PAPER.get((row, metric), "") if place == "ζ = 1" else ""
+            printed = PAPER.get((row, metric), {}) if place == "ζ = 1" else {}
+            paper = ", ".join(f"{value:.3f}" for value in printed.values())
             up, comp = found.p((place, row), seeds)
             lines.append(f"| {place} | {row} | {own} | {cross} | {told(up)} | {told(comp)} | {paper} |")
         lines += ["", "| difference of P_comp | seeds | |", "| --- | --- | ---: |"]

@@ -230,6 +230,13 @@ def postgres() -> Iterator[Server]:
         server.stop()
 
 
+def restart(server: Server, seconds: float) -> None:
+    """Kill a database, and start it again after some seconds."""
+    server.kill()
+    time.sleep(seconds)
+    server.start()
+
+
 def database(_: Path, __: int) -> dict[str, Any]:
     """Kill the database of a gallery, and start it again."""
     with postgres() as server:
@@ -239,9 +246,7 @@ def database(_: Path, __: int) -> dict[str, Any]:
             with clients.at_work():
                 for _ in range(3):
                     clients.until_more()
-                    server.kill()
-                    time.sleep(2)
-                    server.start()
+                    restart(server, 2.0)
                 clients.until_more()
             return {"times stopped": 3, **clients.found(url)}
 
@@ -372,12 +377,6 @@ def job_of_table(folder: Path, rounds: int, of_database: bool = False) -> dict[s
         "start": {"model": models[1], "old": old.fingerprint}, "swap": {"writes": "new"}, "rollback": {"writes": "old"},
     }  # fmt: skip
     with postgres() as server:
-
-        def restart() -> None:
-            server.kill()
-            time.sleep(1)
-            server.start()
-
         for turn, share in enumerate(shares(rounds)):
             name = f"rows_{turn}"
             with psycopg.connect(server.url()) as connection:
@@ -389,7 +388,7 @@ def job_of_table(folder: Path, rounds: int, of_database: bool = False) -> dict[s
                 connection.cursor().executemany(f"INSERT INTO {name} VALUES (%s, %s, %s)".encode(), rows)
             url = f"{server.url()}&table={name}&id=id&text=title&vector=embedding"
             with served(url, *(word for model in models for word in ("--model", model))) as service:
-                steered = Steered(service, restart if of_database else None)
+                steered = Steered(service, partial(restart, server, 1.0) if of_database else None)
                 steered.usual = usual
                 for place, step in enumerate(("start", "backfill", "index", *STEPS[2:])):
                     steered.take(step, f"{turn}-{place}", share, **options.get(step, {}))
@@ -412,8 +411,8 @@ def page(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
         "# `limpet serve` under faults", "",
-        "`python benchmarks/service_faults.py`, on two processors that others used as well. Each table has the number"
-        " of rounds, which kill once in every step, and the load average at its end.", "",
+        "`python benchmarks/service_faults.py`, on two processors that others used as well. A round kills once in every"
+        " step. A load average is that at the end of its run; it is missing where it was not recorded.", "",
     ]  # fmt: skip
     for name, told in found.items():
         rows = [(key, json.dumps(value) if isinstance(value, dict) else str(value)) for key, value in told.items()]
