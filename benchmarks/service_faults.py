@@ -364,7 +364,7 @@ def job(folder: Path, rounds: int) -> dict[str, Any]:
     mixed = sum(len({hit["generation"] for hit in hits}) != 1 for _, _, hits in checked)
     wrong = sum(not twins[model].agrees(query, hits) for model, query, hits in checked)
     return {**steered.found, "searches": len(checked), "failed": sum(failed.values()), "mixed": mixed, "wrong": wrong,
-            "verified": verified}  # fmt: skip
+            "verified": verified, "rounds": rounds}  # fmt: skip
 
 
 def job_of_table(folder: Path, rounds: int, of_database: bool = False) -> dict[str, Any]:
@@ -398,7 +398,7 @@ def job_of_table(folder: Path, rounds: int, of_database: bool = False) -> dict[s
             held = {one: np.array(json.loads(vector), np.float32) for one, vector in rows}
             same = (np.allclose(held[one], vector, atol=1e-5) for one, vector in zip(texts, after, strict=True))
             wrong += len(texts) - sum(same) if len(held) == len(texts) else len(texts)
-    return {**found, "rows": len(texts) * (rounds + 1), "wrong": wrong}
+    return {**found, "rows": len(texts) * (rounds + 1), "wrong": wrong, "rounds": rounds}
 
 
 FAULTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
@@ -433,7 +433,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             size = arguments.connections if name == "connections" else arguments.rounds
             told = FAULTS[name](Path(folder), size)
-        found[name] = {**told, "rounds": arguments.rounds, "load average": round(os.getloadavg()[0], 1)}
+        found[name] = {**told, "load average": round(os.getloadavg()[0], 1)}
         print(name, found[name], flush=True)
         file.write_text(json.dumps(found, indent=1) + "\n")
         arguments.out.with_suffix(".md").write_text(page(found))
