@@ -30,7 +30,7 @@ from limpet.galleries import Gallery
 from limpet.galleries.state import Generation
 
 PAUSE = 0.05  # seconds between two turns, at most
-WAIT = 0.005  # seconds between two searches, or looks for a gallery that is not there yet
+WAIT = 0.005  # seconds between two searches, or looks for a gallery that is not there yet, at least
 
 
 class Beside:
@@ -98,8 +98,9 @@ def search_all_the_time(place: Place, life: int, seed: int) -> None:
             log.write("unopened", life, known, f"{type(error).__name__}: {error}")
             time.sleep(WAIT)
             continue
+        started = time.monotonic()
         log.write(*_asked(gallery, life, known, chance))
-        time.sleep(WAIT)
+        time.sleep(max(WAIT, time.monotonic() - started))  # half of the time is for those that write
 
 
 def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> list[Any]:
