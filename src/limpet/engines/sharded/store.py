@@ -336,11 +336,13 @@ class ShardedStore(SingleWriterStore):
         }
 
     def _fill(self, fill: Fill, number: int, rows: Sequence[int], before: TopRecord) -> Fill:
-        seen, pointer = None, self.shards[number].pointer()
+        some, pointer = _some(fill.rows, rows), self.shards[number].pointer()
         whole = self._says(number, pointer, before)["generations"] == sorted(before.generations)
         if whole and fill.seen is not None and fill.seen.as_of == before.commit:  # nothing is hidden of these items
             seen = replace(fill.seen.select(rows), as_of=pointer.commit)
-        return Fill(_some(fill.rows, rows), fill.versions[list(rows)], seen)
+        else:
+            seen = self.shards[number].fetch(some.ids)  # the undo data and the commit both need them
+        return Fill(some, fill.versions[list(rows)], seen if seen.ids == some.ids else None)
 
     def _prepare(self, stamped: Stamped, before: TopRecord, commit: Commit, parts: Mapping[int, Changes]) -> Stamped:
         """Store the undo data of the parts of a commit, before a shard applies one."""
