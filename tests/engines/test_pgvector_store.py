@@ -26,7 +26,6 @@ from limpet.engines.postgres import search as pgvector_search
 from limpet.engines.postgres import sharing as postgres_sharing
 from limpet.engines.postgres.address import read_address
 from limpet.engines.postgres.graphs import form_of, table_of
-from limpet.engines.postgres.schema import gallery_database, is_there
 from limpet.engines.postgres.search import Selection
 from limpet.engines.postgres.store import PgvectorStore
 from limpet.engines.store import Changes, Fill, Hits, NewGeneration, Rows, Upsert
@@ -195,23 +194,6 @@ def test_of_many_that_create_a_gallery_one_does(postgres_url: str) -> None:
     assert [one.pointer().sequence for one in created] == [0]
     assert all("There is a gallery" in str(one) for one in outcomes if one not in created)
     created[0].close()
-
-
-def test_a_connection_from_before_the_extension_asks_no_vectors(
-    postgres_server: Server, opened: Callable[..., PgvectorStore]
-) -> None:
-    """A process that looked for a gallery while another one made it goes on with connections that know vectors."""
-    name = f"t{uuid.uuid4().hex}"
-    postgres_server.execute(f"CREATE DATABASE {name}")
-    database = gallery_database(postgres_server.url(name), Disk())
-    assert not is_there(database)
-    opened(postgres_server.url(name), create=True)
-    assert is_there(database)
-    try:
-        ((found,),) = database.execute("SELECT ?::vector", [np.arange(3, dtype=np.float32)])
-        assert found.to_list() == [0.0, 1.0, 2.0]
-    finally:
-        database.close()
 
 
 def test_what_a_role_may_not_do_is_said(store: PgvectorStore, postgres_url: str) -> None:

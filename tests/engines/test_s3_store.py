@@ -76,6 +76,12 @@ class FailingAt(Disk):
 # Two places
 
 
+def test_reads_of_the_ledger_share_one_connection(store: S3Store) -> None:
+    """A new connection costs the server a process, and the reader several round trips."""
+    served = {store.database.execute("SELECT pg_backend_pid()")[0][0] for _ in range(3)}
+    assert len(served) == 1
+
+
 @pytest.mark.parametrize(
     "url", ["s3://bucket/a", "s3://bucket/a?ledger=sqlite:x", "s3://bucket/a?top=postgresql://h/d"]
 )

@@ -101,12 +101,10 @@ class PostgresDatabase:
 
     def __init__(self, address: PostgresAddress, *, schema: str = "", path: str = "", disk: Disk | None = None) -> None:
         self.address, self.disk, self._url = address, disk or Disk(), address.url
-        self._schema = schema
         own = [f"quote_ident('{schema}')"] if schema else []
         self.path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
         self._reading_will_do = bool(schema or path)
         self._opened: WeakSet[Connection] = WeakSet()
-        self._knowing: WeakSet[Connection] = WeakSet()  # that know the vector type
         self._idle: list[Connection] = []
         self._own = threading.local()
         self._vector: TypeInfo | None = None
@@ -135,13 +133,9 @@ class PostgresDatabase:
         raise StoreError(f"The database '{self.address.url}' was closed.", to_do="open it again.")
 
     def give(self, connection: Connection) -> None:
-        """Return a connection to the pool; close it if it is broken or inside a transaction.
-
-        A gallery's connection that does not know the vector type is also closed.
-        """
+        """Return a connection to the pool; close it if it is broken or inside a transaction."""
         idle = connection.info.transaction_status == TransactionStatus.IDLE
-        knows = not self._schema or connection in self._knowing
-        if self._closed or not idle or not knows or len(self._idle) >= _KEPT_CONNECTIONS:
+        if self._closed or not idle or len(self._idle) >= _KEPT_CONNECTIONS:
             connection.close()
         else:
             self._idle.append(connection)
@@ -159,7 +153,6 @@ class PostgresDatabase:
                         self._vector = TypeInfo.fetch(connection, "vector")
                 if self._vector is not None:
                     register_vector_info(connection, self._vector)
-                    self._knowing.add(connection)
             except BaseException:
                 connection.close()
                 raise
