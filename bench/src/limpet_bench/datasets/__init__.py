@@ -1,1 +1,1 @@
-"""Readers of official data sets in their published layouts; `limpet.data.DATASETS` finds them by name."""
+"""Readers of official data sets in their published layouts, registered in `limpet.data.DATASETS`."""

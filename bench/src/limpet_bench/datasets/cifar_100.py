@@ -40,20 +40,20 @@ _OFFICIAL = {"training images": 50_000, "test images": 10_000, "classes": 100}
 def cifar_100(
     root: Path, *, image_size: ImageSize = SIDE, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
 ) -> RetrievalData:
-    """Small photographs: train on train, leave-one-out search on test.
+    """Small photographs of 100 classes: training on the train split, leave-one-out search on the test split.
 
-    Official counts: 50,000 images to train on and 10,000 to search, of 100 classes. Labels are the fine ones. The
-    Python version of the data set is pickled, which can run code when it is read, and is refused; get the binary one.
+    Official counts: 50,000 training images and 10,000 test images of 100 classes. Labels are the fine classes. Only the
+    binary version is read. The Python version is refused, because it is pickled and reading a pickle can run code.
 
     Args:
         root: Folder ``cifar-100-binary`` with ``train.bin``, ``test.bin`` and ``fine_label_names.txt``.
-        image_size: Height and width, or one number for both; 32 takes the images as they are.
-        fit: "crop" or "squash"; of no consequence for square images, but noted in releases.
-        validation_fraction: Share of every class's training images to set apart for choosing among runs.
-        seed: Chooses these images.
+        image_size: Height and width, in pixels, or one number for both. With 32, images are not resized.
+        fit: "crop" or "squash". Results differ only if ``image_size`` is not square; releases record it.
+        validation_fraction: Share of every class's training images to hold out for validation.
+        seed: Random seed that selects these images.
 
     Raises:
-        DataError: A file is missing or damaged, or only the Python version is there.
+        DataError: A file is missing or damaged, or the folder holds only the Python version.
     """
     size = readable_sides(image_size)
     if (root / "meta").is_file() and (root / "train").is_file() and not (root / "train.bin").exists():

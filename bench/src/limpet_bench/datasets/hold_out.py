@@ -1,4 +1,4 @@
-"""Set images apart for validation: some of every class, or whole classes."""
+"""Hold images out: a share of every class for validation, or whole classes for evaluation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from limpet.support import Fraction, Seed, checked
 def set_images_apart(
     images: ImageSet, validation_fraction: Annotated[float, Ge(0), Lt(1)], seed: Seed
 ) -> tuple[ImageSet, ImageSet | None, str]:
-    """Return the images to train on, some of every class to choose among runs with, and what to say of these.
+    """Hold out a share of every class's training images for validation; see `held_out_rows`.
 
     Args:
-        images: The images to train on.
-        validation_fraction: Share of every class's images to set apart, at least 0 and below 1; see `held_out_rows`.
-        seed: Chooses them.
+        images: All training images.
+        validation_fraction: Share of every class's images to hold out, at least 0 and below 1.
+        seed: Random seed that selects these images.
+
+    Returns:
+        The remaining training images, the validation images (None if the share is 0), and a text for the description of
+        the data set.
 
     Raises:
         ConfigError: The share is out of range.
@@ -37,20 +41,20 @@ def set_images_apart(
 
 @checked
 def classes_apart(labels: NDArray[np.int64], classes: int, held_out_classes: Fraction, seed: Seed) -> NDArray[np.bool_]:
-    """Choose classes to search among, and return which rows are of them.
+    """Select classes to hold out for evaluation, and return the mask of their rows.
 
     Args:
         labels: Class of every row, int64 (N,), from 0.
-        classes: How many classes there are.
-        held_out_classes: Share of the classes to set apart, above 0 and below 1.
-        seed: Chooses them.
+        classes: Number of classes.
+        held_out_classes: Share of the classes to hold out, above 0 and below 1.
+        seed: Random seed that selects these classes.
 
     Returns:
-        bool (N,), True for rows of the classes set apart.
+        bool (N,), True for rows of the held-out classes.
 
     Raises:
-        ConfigError: The share is out of range, or fewer than two classes would be on one side.
-        DataError: None of the classes set apart has two images, so that no query could be answered.
+        ConfigError: The share is out of range, or fewer than two classes would be left on one side.
+        DataError: No held-out class has two images, so no query would have a relevant image.
 
     >>> classes_apart(np.repeat(np.arange(6), 2), 6, 0.5, seed=0).sum()
     np.int64(6)
@@ -71,7 +75,11 @@ def classes_apart(labels: NDArray[np.int64], classes: int, held_out_classes: Fra
 
 
 def set_classes_apart(images: ImageSet, held_out_classes: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
-    """Return the images to train on, those of the classes set apart, and what to say of these; see `classes_apart`."""
+    """Hold out whole classes for evaluation; see `classes_apart`.
+
+    Returns:
+        The training images, the images of the held-out classes, and a text for the description of the data set.
+    """
     apart = classes_apart(images.labels, len(images.class_names), held_out_classes, seed)
     evaluation = images[apart].compact()
     said = f"{len(evaluation.class_names):,} others held out (seed {seed}), each image searches the others"

@@ -1,6 +1,6 @@
-"""IJB-C: templates of faces, and what is asked of them: pairs to verify, and galleries (Maze et al., ICB 2018).
+"""IJB-C: face images in templates, pairs of templates to verify, and galleries to search (Maze et al., ICB 2018).
 
-Faces are turned upright by five landmarks, as face recognition has done since ArcFace (Deng et al., CVPR 2019).
+Faces are aligned by five landmarks, as in ArcFace (Deng et al., CVPR 2019).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OBTAINED = "NIST, on request (IARPA Janus Benchmark C), cropped and listed as fo
 TEMPLATE = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]], np.float64
 )
-"""Where eyes, nose and corners of the mouth lie in a face of 112 x 112 pixels: x to the right, y down, (5, 2)."""
+"""Positions of eyes, nose and mouth corners in a face of 112 x 112 pixels: x to the right, y down, float64 (5, 2)."""
 SIDE = 112
 
 _NEEDED = (
@@ -49,20 +49,20 @@ _COORDINATES = tuple(f"{axis}{point}" for point in range(1, 6) for axis in "xy")
 
 
 def ijbc(root: Path, *, image_size: SquareSize = SIDE) -> RetrievalData:
-    """Faces of photographs and videos in templates; evaluation only.
+    """Faces from photographs and videos, grouped into templates; evaluation only.
 
-    Official counts: 469,375 images in 23,124 templates. Images are turned upright by their five landmarks, and carry
-    the columns ``template`` and ``media`` (int64) and ``detector_score`` (float32). Query and gallery are the same
-    images: which templates are compared is said by `FaceTruth`. Embed them with the features of the mirrored image
-    added, as the protocol does: ``limpet embed images --flip --form features``.
+    Official counts: 469,375 images in 23,124 templates. Images are aligned by their five landmarks, and have the
+    columns ``template`` and ``media`` (int64) and ``detector_score`` (float32). Queries and gallery are the same
+    images; `FaceTruth` defines which templates are compared. Embed them as the protocol does, with the features of the
+    mirrored image added: ``limpet embed images --flip --form features``.
 
     Args:
         root: Folder with ``loose_crop`` and ``meta``.
-        image_size: Pixels per side of the aligned faces; landmarks are laid out for 112 and grow with it.
+        image_size: Pixels per side of the aligned faces; the landmark template for 112 pixels is scaled to it.
 
     Raises:
         ConfigError: The size is too small.
-        DataError: A file or an image is missing, or the two lists do not fit together.
+        DataError: A file or an image is missing, or the two lists do not name the same images in the same order.
     """
     side, _ = readable_sides(image_size)
     templates_list, landmarks_list, crops = require(root, _NEEDED, "ijbc", OBTAINED)
@@ -120,17 +120,20 @@ def _same_names(templates: Any, landmarks: Any, path: Path) -> list[str]:
 
 
 def similarity(points: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the similarity (turn, scale, shift) that brings points closest to targets in the least-squares sense.
+    """Return the similarity transform (rotation, scale, translation) from points to targets, fitted by least squares.
 
-    With points as complex numbers it is z ↦ a z + b, so that a is one quotient (the two-dimensional case of Umeyama,
-    PAMI 1991, without mirroring).
+    With points as complex numbers, the transform is z ↦ a z + b, and a is a single quotient. This is the
+    two-dimensional case of Umeyama (PAMI 1991) without reflection.
 
     Args:
-        points: float64 (n, 2), not all in one place.
+        points: float64 (n, 2), not all equal.
         targets: float64 (n, 2).
 
     Returns:
-        The matrix float64 (2, 3) that is multiplied with (x, y, 1).
+        float64 (2, 3), the matrix that maps (x, y, 1) to the target.
+
+    Raises:
+        ValueError: All points are equal, or a coordinate is not finite.
 
     >>> similarity(np.array([[0, 0], [1, 0.0]]), np.array([[5, 5], [5, 7.0]])).round(6) + 0.0
     array([[ 0., -2.,  5.],
@@ -147,21 +150,21 @@ def similarity(points: NDArray[np.float64], targets: NDArray[np.float64]) -> NDA
 
 
 def aligned(image: Image.Image, landmarks: NDArray[np.float64], side: int = SIDE) -> Image.Image:
-    """Return the face upright, at a fixed place and size; what lies outside of the image is black.
+    """Return the aligned face at a fixed position and size; pixels from outside the image are black.
 
-    Landmarks and template count from the centres of pixels, and pixels in between are interpolated linearly, without
-    smoothing what is made smaller: as the published evaluations do it (Pillow cuts fractions of a grey off).
+    Coordinates of landmarks and template are relative to the centres of pixels. Interpolation is bilinear without
+    antialiasing, as in the published evaluations; Pillow truncates fractional grey values.
 
     Args:
-        image: RGB.
-        landmarks: Both eyes, nose, both corners of the mouth, in pixels of the image, float64 (5, 2).
-        side: Height and width to return; the template grows with it.
+        image: RGB image.
+        landmarks: Both eyes, nose and both corners of the mouth, in pixels of the image, float64 (5, 2).
+        side: Height and width of the result in pixels; the template is scaled to it.
     """
     from PIL import Image
 
     forward = similarity(landmarks, TEMPLATE * (side / SIDE))
     turn = np.linalg.inv(forward[:, :2])
-    centre = np.array([0.5, 0.5])  # Pillow counts from the corners of pixels
+    centre = np.array([0.5, 0.5])  # Pillow measures from the corners of pixels
     shift = centre - turn @ (forward[:, 2] + centre)
     (a, b), (d, e) = turn
     return image.transform(
@@ -175,15 +178,15 @@ PARTS = {
     "gallery_2": "ijbc_1N_gallery_G2.csv",
     "probes": "ijbc_1N_probe_mixed.csv",
 }
-"""Files of the open-set protocol, by attribute of `FaceTruth`."""
+"""Files of the open-set protocol, by the attribute of `FaceTruth` that holds their content."""
 
 
 class Templates(NamedTuple):
-    """Templates and who they show.
+    """Templates with the person that each shows.
 
     Attributes:
-        templates: int64 (T,), ascending, no two alike.
-        subjects: int64 (T,).
+        templates: Numbers of the templates, int64 (T,), ascending, without repetition.
+        subjects: Number of the person in each template, int64 (T,).
     """
 
     templates: NDArray[np.int64]
@@ -192,17 +195,18 @@ class Templates(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FaceTruth:
-    """The two protocols on templates; a part whose file is absent is None.
+    """Ground truth of 1:1 verification and 1:N identification; None for a part whose file is missing.
 
     Args:
-        pairs: Templates to compare, int64 (P, 2).
-        same: Whether a pair shows one person, bool (P,).
-        gallery_1: Templates of the first gallery, each of another person.
-        gallery_2: Templates of the second gallery.
-        probes: Templates to find in either.
+        pairs: Numbers of the two templates to compare, int64 (P, 2).
+        same: Whether both templates of a pair show the same person, bool (P,).
+        gallery_1: Templates of the first gallery, one per person.
+        gallery_2: Templates of the second gallery, one per person.
+        probes: Templates to search for in both galleries.
 
     Raises:
-        DataError: Lengths differ, all pairs are of one kind, or a gallery shows a person twice.
+        DataError: Lengths differ, all pairs are genuine or all are impostor pairs, or a gallery has two templates of a
+            person.
     """
 
     pairs: NDArray[np.int64] | None
@@ -229,10 +233,10 @@ class FaceTruth:
         """Read the official lists.
 
         Args:
-            folder: The folder of the lists, or the folder of the data set whose ``meta`` holds them.
+            folder: The folder of the lists, or the folder of the data set with the lists in ``meta``.
 
         Raises:
-            DataError: None of the files is there, or one cannot be used.
+            DataError: None of the files exists, or one is invalid.
         """
         folder = folder / "meta" if (folder / "meta").is_dir() else folder
         there = [name for name in (PAIRS, *PARTS.values()) if (folder / name).is_file()]
@@ -248,7 +252,7 @@ class FaceTruth:
 
 
 def _read_pairs(path: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Read lines of two templates and 1 or 0."""
+    """Read lines of two template numbers, and 1 for the same person or 0."""
     kinds = dict.fromkeys(("template 1", "template 2", "same"), "whole number")
     table = read_columns(path, kinds, separator=" ", header=False)  # type: ignore[arg-type]
     pairs = np.empty((table.num_rows, 2), np.int64)
@@ -262,7 +266,7 @@ def _read_pairs(path: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _read_part(path: Path) -> Templates:
-    """Read the columns TEMPLATE_ID and SUBJECT_ID; a template of several images has several lines."""
+    """Read the columns TEMPLATE_ID and SUBJECT_ID; a template of several images has one line per image."""
     table = read_columns(path, {"TEMPLATE_ID": "whole number", "SUBJECT_ID": "whole number"})
     lines = np.column_stack([table["TEMPLATE_ID"].to_numpy(), table["SUBJECT_ID"].to_numpy()])
     unique = np.unique(lines, axis=0)

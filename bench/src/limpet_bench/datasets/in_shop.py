@@ -1,4 +1,4 @@
-"""In-shop Clothes Retrieval: DeepFashion's photographs of shops (Liu et al., DeepFashion, CVPR 2016)."""
+"""In-shop Clothes Retrieval: shop photographs of DeepFashion (Liu et al., DeepFashion, CVPR 2016)."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ Rows = list[tuple[str, str]]
 
 
 def in_shop(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop") -> RetrievalData:
-    """Photographs of clothes: train on 3,997 items, search for 3,985 others.
+    """Photographs of clothes: training on 3,997 items, search among 3,985 other items.
 
-    Official counts: 25,882 images of 3,997 items to train on; 14,218 queries and 12,612 gallery images of 3,985 items.
+    Official counts: 25,882 training images of 3,997 items; 14,218 queries and 12,612 gallery images of 3,985 items.
 
     Args:
-        root: Folder with ``Eval/list_eval_partition.txt`` (or ``Anno/...``, or beside the images) and the images in
-            ``Img/img`` or ``img``, or in ``img_highres`` likewise.
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" or "squash".
+        root: Folder with ``list_eval_partition.txt`` (in ``Eval``, in ``Anno`` or directly in the folder) and the
+            images (in ``Img/img``, ``img``, ``Img/img_highres`` or ``img_highres``).
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
 
     Raises:
-        DataError: A file is missing, the list has another header or an incomplete line, or names images that are not
-            there.
+        DataError: A file is missing, the list has an unknown header or an incomplete line, or names images that do not
+            exist.
     """
     listing, images = require(root, _NEEDED, "in-shop", OBTAINED)
     parts = _partition(listing)

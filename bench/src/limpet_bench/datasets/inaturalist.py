@@ -24,14 +24,14 @@ from limpet_bench.datasets.layout import Needed, listed_images, require, text_of
 
 OBTAINED = "the competition's page, github.com/visipedia/inat_comp"
 CLASSES_M, IMAGES_M = 200, 527
-"""Classes of iNat-M, and training images of each."""
+"""Number of classes of iNat-M, and of training images per class."""
 
 Name = Literal["inat2017", "inat2018", "inat2019", "inat2021", "inat2021-mini"]
 
 
 @dataclass(frozen=True)
 class Release:
-    """One year's files, and how many images and species they have."""
+    """Files of one year's release, with its official numbers of images and species."""
 
     train: str
     val: str
@@ -41,7 +41,7 @@ class Release:
 
     @property
     def needed(self) -> tuple[Needed, Needed]:
-        """The two lists."""
+        """The training list and the validation list."""
         return Needed(self.train, "the images to train on"), Needed(self.val, "the images to search")
 
 
@@ -63,25 +63,26 @@ def inaturalist(
     fit: Fit = "crop",
     seed: int = 0,
 ) -> RetrievalData:
-    """Photographs of living things: train on train, leave-one-out search on val.
+    """Photographs of species: training on the train split, leave-one-out search on the val split.
 
-    Official counts (training images, val images, species): 2017 579,184, 95,986, 5,089; 2018 437,513, 24,426, 8,142;
-    2019 265,213, 3,030, 1,010; 2021 2,686,843 (mini: 500,000), 100,000, 10,000. "iNat-M" (Wan et al., CVS, CVPR 2022,
-    out of the release of 2017) is 527 training images of each of 200 species that have as many, with their val images.
-    Which ones was not published; here a seed chooses them.
+    Official counts (training images, val images, species): 2017: 579,184, 95,986, 5,089; 2018: 437,513, 24,426, 8,142;
+    2019: 265,213, 3,030, 1,010; 2021: 2,686,843 (mini: 500,000), 100,000, 10,000. "iNat-M" (Wan et al., CVS, CVPR 2022)
+    is a subset of the 2017 release: 527 training images of each of 200 species, and their val images. The authors did
+    not publish which species and images they used; here the seed selects them, among species with at least 527
+    training images.
 
     Args:
         root: Folder with the lists, such as ``train2018.json`` and ``val2018.json`` (2021: ``train.json`` or
-            ``train_mini.json``, and ``val.json``), and the folders of images that they name.
-        release: Of which year; the only one that is there when left out.
+            ``train_mini.json``, and ``val.json``), and the image folders that they name.
+        release: Release to read. Default: the only one in the folder.
         subset: "all" or "iNat-M".
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" or "squash".
-        seed: Chooses species and images of "iNat-M".
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        seed: Random seed that selects species and images of "iNat-M".
 
     Raises:
-        ConfigError: The lists of several releases are there, and none was chosen.
-        DataError: A list is missing or no such list, an image has no class or two, or is not there.
+        ConfigError: The folder holds lists of several releases, and ``release`` is not given.
+        DataError: A list is missing or invalid, an image is missing, or an image does not have exactly one class.
     """
     chosen_release = RELEASES[release or _only_release(root)]
     train_file, val_file = require(root, chosen_release.needed, "inaturalist", OBTAINED)
@@ -96,7 +97,7 @@ def inaturalist(
     if subset == "all":
         counts = (chosen_release.training_images, chosen_release.validation_images, chosen_release.species)
     else:
-        counts = (CLASSES_M * IMAGES_M, found["val images"], CLASSES_M)  # how many val images was not published
+        counts = (CLASSES_M * IMAGES_M, found["val images"], CLASSES_M)  # the number of val images was not published
     return RetrievalData.of_one_set(
         name="inaturalist" if subset == "all" else "inat-m",
         train=training,
@@ -122,7 +123,7 @@ def _only_release(root: Path) -> str:
 
 @dataclass(frozen=True)
 class _Listed:
-    """The images of one list, with the name of the class of each."""
+    """The images of one list, with the class name of each."""
 
     files: list[str]
     classes: list[str]

@@ -1,4 +1,4 @@
-"""Sentences with intents: CLINC150, BANKING77, and their protocol: half of the test sentences search the other half."""
+"""CLINC150 and BANKING77: sentences with intents, of which half of the test sentences search the other half."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError, refuse
 from limpet.support import read_json
 
-Sentences = Sequence[tuple[str, str]]  # text and intent
+Sentences = Sequence[tuple[str, str]]  # (text, intent) pairs
 
 TEST = "test"
 TRAIN = "train"
@@ -32,24 +32,27 @@ def intent_data(
     unlabelled_share: float = 0.0,
     remark: str = "",
 ) -> TextData:
-    """Fit on train; a random half of every intent's test sentences searches the other half and all further parts.
+    """Divide sentences into a training set, queries and a gallery.
+
+    The training set is "train". The queries are a random half of every intent's test sentences, rounded down. The
+    gallery is the other half and all further parts.
 
     Args:
         name: Name of the data set.
-        parts: Sentences of "train", "test" and any further part, in the order of their file; the ids are
-            ``part/row``.
+        parts: Sentences of "train", "test" and any further part, in the order of their file; ids are ``part/row``.
         intents: Names of all intents, which become the class names.
-        seed: Chooses the half, the intents to keep and those to leave out, each independently of the others.
-        class_share: Share of the intents to keep in all parts, above 0 and at most 1.
-        unseen_share: Share of the kept intents to leave out of train, at least 0 and below 1. A larger share leaves
-            out the same intents and more.
-        unlabelled_share: Share of the kept intents whose sentences of train have no label: other intents than those
-            left out. With `unseen_share` at least 0 and below 1.
-        remark: What else the description has to say.
+        seed: Random seed for the half, the intents to keep and the intents to leave out; each is drawn independently.
+        class_share: Share of the intents to keep in all parts, above 0 and at most 1; at least two are kept.
+        unseen_share: Share of the kept intents to leave out of the training set, at least 0 and below 1. A larger share
+            leaves out the same intents and more.
+        unlabelled_share: Share of the kept intents whose training sentences have no label, at least 0; the sum with
+            `unseen_share` is below 1. These intents are disjoint from those left out.
+        remark: Text to add to the description.
 
     Raises:
         ConfigError: A share is out of range.
-        DataError: A sentence has another intent than those named, or a part is left with fewer than two intents.
+        DataError: A sentence has an intent that is not in ``intents``, query and gallery share a text, or a part is
+            left with fewer than two intents.
     """
     refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
     refuse(not 0 <= unseen_share < 1, f"unseen_share = {unseen_share}.", "at least 0 and below 1")
@@ -86,10 +89,10 @@ def intent_data(
 
 
 def official_json(path: Path) -> Any:
-    """Return what an official JSON file holds.
+    """Return the content of an official JSON file.
 
     Raises:
-        DataError: It is missing, cannot be read or is no JSON in UTF-8.
+        DataError: The file is missing, unreadable or not JSON in UTF-8.
     """
     try:
         return read_json(path)
@@ -100,7 +103,7 @@ def official_json(path: Path) -> Any:
 
 
 def _one_set(parts: Mapping[str, Sentences], intents: Sequence[str]) -> tuple[TextSet, NDArray[np.str_]]:
-    """Return all sentences as one set, and the part that each is from (N,)."""
+    """Return all sentences as one set, and the name of the part of each sentence (N,)."""
     sentences = [sentence for part in parts.values() for sentence in part]
     ids = [f"{part}/{row:05d}" for part, found in parts.items() for row in range(len(found))]
     rows = {intent: row for row, intent in enumerate(intents)}
@@ -118,7 +121,7 @@ def _one_set(parts: Mapping[str, Sentences], intents: Sequence[str]) -> tuple[Te
 
 
 def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose half of every class among some rows, rounded down, as a mask (N,)."""
+    """Select half of every class among some rows, rounded down; return a mask (N,)."""
     candidates = np.flatnonzero(among)
     of_them = labels[candidates]
     half = lowest_of_each_class(of_them, generator.random(len(of_them)), class_counts(of_them) // 2)
@@ -130,16 +133,16 @@ def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.ran
 def banking77(
     root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
 ) -> TextData:
-    """Questions of 77 intents: fit on train; half of test searches the other half.
+    """Questions with 77 intents: training on train; half of test searches the other half.
 
     BANKING77: questions of a bank's customers (Casanueva et al., NLP4ConvAI 2020).
 
     Args:
         root: Folder with ``train.csv`` and ``test.csv`` (columns ``text`` and ``category``) and ``categories.json``.
-        seed: Chooses the half of test, and the intents.
-        class_share: Share of the intents to keep, in all parts.
-        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
-        unlabelled_share: Share of them whose sentences of train have no label.
+        seed: Random seed for the half of test, and for the intents.
+        class_share: Share of the intents to keep in all parts.
+        unseen_share: Share of the kept intents to leave out of train, so that queries have unseen intents.
+        unlabelled_share: Share of the kept intents whose sentences in train have no label.
     """
     parts = {part: _banking_sentences(root / f"{part}.csv") for part in ("train", "test")}
     path = root / "categories.json"
@@ -165,18 +168,18 @@ _CLINC_PARTS = ("train", "val", "test")
 def clinc150(
     root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
 ) -> TextData:
-    """Requests of 150 intents: fit on train; half of test searches the other half and val.
+    """Requests with 150 intents: training on train; half of test searches the other half and val.
 
     CLINC150: requests to a spoken assistant (Larson et al., EMNLP 2019).
 
-    The requests that belong to none of the intents (``oos_*``) are left out: nothing could answer them.
+    Out-of-scope requests (``oos_*``) are left out, because they have no relevant items.
 
     Args:
         root: Folder with ``data_full.json``: lists of [text, intent] by part.
-        seed: Chooses the half of test, and the intents.
-        class_share: Share of the intents to keep, in all parts.
-        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
-        unlabelled_share: Share of them whose sentences of train have no label.
+        seed: Random seed for the half of test, and for the intents.
+        class_share: Share of the intents to keep in all parts.
+        unseen_share: Share of the kept intents to leave out of train, so that queries have unseen intents.
+        unlabelled_share: Share of the kept intents whose sentences in train have no label.
     """
     path = root / "data_full.json"
     document = _document(path)
@@ -205,7 +208,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _clinc_sentences(path: Path, part: str, found: Any) -> Sentences:
-    """Return texts with their intents, or refuse the first row that is something else."""
+    """Return texts with their intents; refuse the first row that is not [text, intent]."""
     rows = found if isinstance(found, list) else [found]
     for number, row in enumerate(rows):
         if not (isinstance(row, list) and len(row) == 2 and all(isinstance(value, str) for value in row)):

@@ -1,6 +1,6 @@
 """Google Landmarks v2: photographs of 81,313 to 203,094 landmarks (Weyand et al., CVPR 2020, arXiv:2004.01804).
 
-Who answers which query is in its retrieval solution, which is read here too.
+Also reads the retrieval solution, the ground truth of relevant images per query.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from limpet_bench.datasets.hold_out import set_classes_apart
 from limpet_bench.datasets.layout import Needed, listed_images, read_columns, require, unlike
 
 Usage = Literal["Public", "Private", "both"]
-"""Which queries of the solution count: its own two parts, or both."""
+"""Queries of the solution to use: its public part, its private part, or both."""
 
 SOLUTIONS = ("retrieval_solution_v2.1.csv", "retrieval_solution.csv", "solution.csv")
-"""Names of the file in its releases, newest first."""
+"""File names of the solution in its releases, newest first."""
 _PARTS = {"Public": frozenset({"Public"}), "Private": frozenset({"Private"}), "both": frozenset({"Public", "Private"})}
 
 
 @dataclass(frozen=True, eq=False)
 class LandmarksTruth:
-    """Queries and the images that answer them.
+    """Queries with their relevant images.
 
     Args:
-        query_names: Ids of the queries (Q,), no two alike.
-        relevant: Ids of the index images of every query, (Q,) tuples; empty where nothing answers, which the protocol
-            counts as 0.
+        query_names: Ids of the queries (Q,), without repetition.
+        relevant: Ids of the relevant index images of every query, (Q,) tuples. An empty tuple means no relevant image;
+            by default, the protocol scores that query 0.
 
     Raises:
-        DataError: Lengths differ, or a query or an answer is named twice.
+        DataError: Lengths differ, there is no query, or a query or a relevant image of a query is repeated.
     """
 
     query_names: tuple[str, ...]
@@ -60,16 +60,16 @@ class LandmarksTruth:
 
     @classmethod
     def read(cls, path: Path, *, usage: Usage = "both") -> LandmarksTruth:
-        """Read the official solution.
+        """Read the official retrieval solution.
 
         Args:
-            path: The file, with columns id, images (separated by blanks, or None) and Usage; or the folder of the data
-                set that holds it.
-            usage: The part of the queries to count. Those marked Ignored never do.
+            path: The file, with the columns id, images (ids separated by spaces, or None) and Usage; or the folder of
+                the data set.
+            usage: Queries to read: "Public", "Private" or "both". Queries marked Ignored are never read.
 
         Raises:
-            ConfigError: An unknown usage.
-            DataError: The file is missing, cannot be read, holds another usage or no query of the wanted one.
+            ConfigError: The usage is unknown.
+            DataError: The file is missing or unreadable, has an unknown usage, or has no query of the requested usage.
         """
         refuse(usage not in _PARTS, f"usage = '{usage}'.", f"one of {', '.join(_PARTS)}")
         path = solution_in(path)
@@ -88,10 +88,10 @@ class LandmarksTruth:
 
 
 def solution_in(path: Path) -> Path:
-    """Return the file of the solution, where a folder is given.
+    """Return the file of the retrieval solution in a folder; return any other path unchanged.
 
     Raises:
-        DataError: The folder holds none.
+        DataError: The folder holds no retrieval solution.
     """
     if not path.is_dir():
         return path
@@ -135,26 +135,26 @@ def gldv2(
     held_out_classes: float = 0.0,
     seed: int = 0,
 ) -> RetrievalData:
-    """Photographs of landmarks: train on the cleaned training set, search the index with the test images.
+    """Photographs of landmarks: training on the cleaned training set; the test images search the index.
 
-    Official counts: 1,580,470 images of 81,313 landmarks (cleaned) or 4,132,914 of 203,094 to train on; 761,757 index
-    images. Index and queries carry no labels here: who answers whom is said by the retrieval solution, which
-    `LandmarksTruth` reads. Ids are the names of 16 hexadecimal digits.
+    Official counts: 1,580,470 training images of 81,313 landmarks (cleaned), or 4,132,914 of 203,094 (all); 761,757
+    index images. Index and queries have no labels; the retrieval solution, read by `LandmarksTruth`, defines the
+    relevant images. Ids are the image names, 16 hexadecimal digits.
 
     Args:
         root: Folder with ``train_clean.csv`` or ``train.csv``, ``index.csv``, the retrieval solution, and the images in
-            ``train``, ``index`` and ``test``. Lists may also lie in the folder of their images.
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        clean: Train on the cleaned set (``train_clean.csv``), as the papers do; else on all of ``train.csv``.
+            ``train``, ``index`` and ``test``. The lists may also be in the folder of their images.
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        clean: Train on the cleaned set (``train_clean.csv``), as the papers do; otherwise on all of ``train.csv``.
         usage: Queries of the solution to search with: "Public", "Private" or "both".
-        held_out_classes: Share of the landmarks to set apart from training and to search among, each image the
-            others; then index, test and solution are not needed. 0: the official queries and index.
-        seed: Chooses these landmarks.
+        held_out_classes: Share of the landmarks to hold out for a leave-one-out search; index, test images and solution
+            are then not needed. 0 uses the official queries and index.
+        seed: Random seed that selects these landmarks.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: A list, a folder or an image is missing, or a list cannot be used.
+        DataError: A list, a folder or an image is missing, or a list is invalid.
     """
     lists = (_CLEAN if clean else _ALL, _TRAIN)
     found = require(root, lists if held_out_classes else (*lists, *_SEARCH), "gldv2", OBTAINED)
@@ -205,7 +205,7 @@ def _unlabelled(folder: Path, ids: Iterable[str], image_size: ImageSize, fit: Fi
 
 
 def _files(ids: Iterable[str]) -> list[str]:
-    """Return where images lie below the folder of their part.
+    """Return the paths of images, relative to the folder of their part.
 
     >>> _files(["0123456789abcdef"])
     ['0/1/2/0123456789abcdef.jpg']

@@ -1,4 +1,4 @@
-"""What the readers of official layouts share: what must be in a folder, and the lists and tables that are there."""
+"""Shared functions of the readers: required files of an official layout, and its lists and tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Needed:
     """One file or folder of an official layout.
 
     Args:
-        path: Where it is below the folder of the data set; a trailing slash says that it is a folder.
-        what: What it holds, in a few words.
-        other: Other places where releases of the data set have it; the first that is there counts.
+        path: Path relative to the folder of the data set; a trailing slash marks a folder.
+        what: Short description of the content.
+        other: Alternative paths in other releases of the data set; the first one that exists is used.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Needed:
     other: tuple[str, ...] = ()
 
     def find(self, root: Path) -> Path | None:
-        """Return where it is below ``root``; None where it is in none of its places."""
+        """Return its path below ``root``; None if none of its paths exists."""
         for place in (self.path, *self.other):
             found = root / place
             if found.is_dir() if place.endswith("/") else found.is_file():
@@ -45,16 +45,16 @@ class Needed:
 
 
 def require(root: Path, needed: Sequence[Needed], dataset: str, obtained: str) -> list[Path]:
-    """Return where everything is, or refuse a folder that lacks something.
+    """Return the paths of all required files and folders, in their order.
 
     Args:
         root: Folder of the data set.
-        needed: What must be there.
+        needed: Required files and folders.
         dataset: Name of the data set, for messages.
-        obtained: Where it is obtained, such as "the authors' project page, after a request".
+        obtained: Source of the data set, such as "the authors' project page, after a request"; for messages.
 
     Raises:
-        DataError: Something is not there; the message names the first of it and the whole layout.
+        DataError: A file or folder is missing; the message names the first one and the whole layout.
 
     >>> require(Path("nowhere"), [Needed("query/", "images to search with")], "market-1501", "its project page")
     Traceback (most recent call last):
@@ -88,18 +88,18 @@ def listed_images(
     """Return images in the order of a list.
 
     Args:
-        root: Folder that the files are named from.
-        files: One per image (N), with slashes.
-        classes: Name of the class of every image (N).
-        image_size: Height and width, or one number for both.
-        fit: "crop" or "squash", for images of another size.
-        class_names: All class names; those that occur, sorted, when left out.
+        root: Folder that the file paths are relative to.
+        files: Path of every image (N), with forward slashes.
+        classes: Class name of every image (N).
+        image_size: Height and width in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        class_names: All class names. Default: those in ``classes``, sorted.
         columns: Further values per image.
-        ids: One per image; the files when left out.
+        ids: Id of every image. Default: the files.
 
     Raises:
         ConfigError: The size is too small.
-        DataError: A file is not there, or occurs twice.
+        DataError: A file is missing, or an id is repeated.
     """
     height, width = readable_sides(image_size)
     refuse_missing_images(root, files)
@@ -111,10 +111,10 @@ def listed_images(
 
 
 def refuse_missing_images(root: Path, files: Sequence[str]) -> None:
-    """Refuse a list that names images which are not in their folders; every folder is listed once.
+    """Refuse a list with missing images. Every folder is scanned once, which is faster than a check per file.
 
     Raises:
-        DataError: Some are missing; the message counts them and names the first three.
+        DataError: Images are missing; the message counts them and names the first three.
     """
     folders: dict[str, set[str]] = {}
     missing = []
@@ -134,10 +134,10 @@ def refuse_missing_images(root: Path, files: Sequence[str]) -> None:
 
 
 def text_of(path: Path) -> str:
-    """Return what a text file says.
+    """Return the content of a text file.
 
     Raises:
-        DataError: It cannot be read, or is no UTF-8 text.
+        DataError: The file is unreadable, or not UTF-8 text.
     """
     try:
         return read_text(path, "utf-8-sig")
@@ -150,13 +150,13 @@ def fields_of(path: Path, count: int, expected: str, *, separator: str | None = 
 
     Args:
         path: A text file.
-        count: How many fields a line has at least.
-        expected: What a line looks like, for messages.
-        separator: Between fields; white space when left out.
-        skip: So many lines at the beginning are a header.
+        count: Minimum number of fields per line.
+        expected: Description of a line, for messages.
+        separator: Separator of fields. Default: white space.
+        skip: Number of header lines to skip.
 
     Raises:
-        DataError: A line has fewer fields; the message names the first such line.
+        DataError: A line has too few fields or an empty one; the message names the first such line.
     """
     found = []
     for number, line in enumerate(text_of(path).splitlines()[skip:], skip + 1):
@@ -178,7 +178,7 @@ def _refuse_short(path: Path, number: int, line: str, fields: Sequence[str], cou
 
 
 def table_of(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the chosen columns of a .csv file with a header, row by row.
+    """Return the rows of a CSV file with a header, limited to some columns.
 
     Raises:
         DataError: A column is missing, or a row has no value for one.
@@ -202,7 +202,7 @@ def table_of(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def unlike(found: Mapping[str, int], official: Mapping[str, int]) -> str:
-    """Return what to say of counts that are not those of the official release; nothing where they are.
+    """Return a text about counts that differ from the official release; empty if none differs.
 
     >>> unlike({"images": 3, "classes": 2}, {"images": 5, "classes": 2})
     '; not as published: 3 images (5)'
@@ -216,14 +216,14 @@ _BLOCK = 16 * 1024**2
 
 
 def read_columns(path: Path, kinds: Mapping[str, Kind], *, separator: str = ",", header: bool = True) -> Any:
-    """Return the wanted columns of a file as an Arrow table.
+    """Return some columns of a text file as an Arrow table.
 
     Args:
-        path: A text file with one record per line and one character between fields.
-        kinds: What every wanted column holds, by name.
-        separator: That character.
-        header: Whether the first line names the columns; other columns are left out. Without, a line holds exactly the
-            wanted columns in their order.
+        path: A text file with one record per line.
+        kinds: Columns to read, by name, with the kind of their values.
+        separator: The character between fields.
+        header: Whether the first line names the columns; further columns are then ignored. Without a header, the lines
+            hold exactly the columns of ``kinds``, in their order.
 
     Returns:
         A table whose columns are of types large_string, int64 and float64, without missing values.

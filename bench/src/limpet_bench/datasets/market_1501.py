@@ -1,4 +1,4 @@
-"""Market-1501: people seen by six cameras (Zheng et al., Scalable Person Re-identification, ICCV 2015)."""
+"""Market-1501: people photographed by six cameras (Zheng et al., Scalable Person Re-identification, ICCV 2015)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from limpet_bench.datasets.layout import Needed, listed_images, require, unlike
 
 OBTAINED = "the project page of its authors (Market-1501, Zheng et al., ICCV 2015; Market-1501-v15.09.15.zip)"
 JUNK, DISTRACTOR = "-1", "0000"
-"""Gallery classes that are no person: detections to ignore, and false detections that count as wrong answers."""
+"""Gallery classes that are not a person: detections to ignore, and false detections that count as wrong hits."""
 
 _NEEDED = (
     Needed("bounding_box_train/", "images to train on"),
@@ -28,22 +28,24 @@ _NAME = re.compile(r"(-1|\d{4})_c(\d+)s\d+_\d+_\d+\.jpg", re.IGNORECASE)
 def market_1501(
     root: Path, *, image_size: ImageSize = 256, portrait: bool = False, fit: Fit = "squash"
 ) -> RetrievalData:
-    """People seen by six cameras: train on 751, search for 750 others.
+    """People photographed by six cameras: training on 751 people, search for 750 others.
 
-    Official counts: 12,936 images of 751 people to train on, 3,368 queries, 19,732 gallery images. The gallery keeps
-    its junk (class "-1", 3,819 images) and its distractors (class "0000", 2,798 images): the protocol ignores the one,
-    and counts the other as wrong. Every image has its camera in the column ``camera``.
+    Official counts: 12,936 training images of 751 people, 3,368 queries, 19,732 gallery images. The gallery includes
+    junk (class "-1", 3,819 images), which the protocol ignores, and distractors (class "0000", 2,798 images), which
+    count as wrong hits. The column ``camera`` holds the camera of every image.
 
     Args:
-        root: Folder with ``bounding_box_train``, ``query`` and ``bounding_box_test``, files as 0002_c1s1_000451_03.jpg.
-        image_size: Height and width to bring images to, or one number for both. People are usually shown to a network
-            at [256, 128].
-        portrait: Of one number as the height, half as wide as high: 256 is the same as [256, 128] then.
-        fit: "squash" or "crop", for images of another shape; the official ones are 128 x 64.
+        root: Folder with ``bounding_box_train``, ``query`` and ``bounding_box_test``; files are named like
+            0002_c1s1_000451_03.jpg.
+        image_size: Height and width of the images in pixels, or one number for both. Person re-identification models
+            usually take [256, 128].
+        portrait: Make images half as wide as high: 256 then means [256, 128].
+        fit: "squash" ignores the aspect ratio, "crop" keeps it (shorter side to size, centre crop); the official images
+            are 128 x 64.
 
     Raises:
-        ConfigError: Portraits were asked for, and the width is given.
-        DataError: A folder is missing or empty, or a file has another name.
+        ConfigError: ``portrait`` is set, and height and width differ.
+        DataError: A folder is missing or empty, or a file name has an unknown form.
     """
     height, width = readable_sides(image_size)
     refuse(
@@ -74,7 +76,7 @@ def market_1501(
 
 @dataclass(frozen=True)
 class _Part:
-    """The files of one folder, with who is seen by which camera."""
+    """The files of one folder, with the person and the camera of each."""
 
     files: list[str]
     people: list[str]

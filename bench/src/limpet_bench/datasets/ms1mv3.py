@@ -1,4 +1,4 @@
-"""MS1MV3: five million faces of 93,431 people, aligned, in one record file (Deng et al., ICCV workshops 2019)."""
+"""MS1MV3: five million aligned faces of 93,431 people in one record file (Deng et al., ICCV workshops 2019)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _LOOKED_AT = 64
 
 
 def ms1mv3(root: Path, *, image_size: ImageSize = 112, held_out_classes: float = 0.01, seed: int = 0) -> RetrievalData:
-    """Aligned faces of 93,431 people, to train on; its papers evaluate on other data sets, such as ``ijbc``.
+    """Aligned faces of 93,431 people for training; papers evaluate on other data sets, such as ``ijbc``.
 
-    Official counts: 5,179,510 images of 93,431 people, 112 x 112 pixels. A class is named after its number, an image
-    after the key of its record. To train on all of it, as papers do, give ``held_out_classes`` 0: then the two people
-    with the most images stand in as evaluation images, which says nothing about the model.
+    Official counts: 5,179,510 images of 93,431 people, 112 x 112 pixels. The name of a class is its number, the id of
+    an image is the key of its record. To train on all people, as papers do, set ``held_out_classes`` to 0. The
+    evaluation images are then those of the two people with the most images; scores on them are meaningless, because
+    the model was trained on them.
 
     Args:
         root: Folder with ``train.rec`` and ``train.idx``; ``property`` is not needed.
-        image_size: Height and width of the images, or one number for both.
-        held_out_classes: Share of the people to set apart from training and to search among, each image the others.
-        seed: Chooses these people.
+        image_size: Height and width of the images in pixels, or one number for both.
+        held_out_classes: Share of the people to hold out for a leave-one-out search.
+        seed: Random seed that selects these people.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: A file is missing or damaged, or records and index do not fit together.
+        DataError: A file is missing or damaged, or records and index do not match.
     """
     height, width = readable_sides(image_size)
     records, index = require(root, _NEEDED, "ms1mv3", OBTAINED)
@@ -70,15 +71,16 @@ def _apart(faces: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet
 
 
 def labelled_rows(file: RecordFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the records that hold images, and the person of each.
+    """Return the rows of the records that hold images (N,), and the person of each (N,), both int64.
 
-    Record 0 may announce that images have the keys from 1 up to its first number, and that the records from there up
-    to its second number are people, in the order of their labels, each with the first key of its images and the one
-    behind the last. People lie together in the file, so that nothing of the images has to be read then but a few labels
-    for comparison; without such records, or where they do not cover all images, every label is read.
+    Record 0 may hold two numbers, begin and end. Images then have the keys from 1 to begin - 1. The records from begin
+    to end - 1 describe people, in the order of their labels: each holds the key of the person's first image and the key
+    after the last. The images of a person are consecutive, so these records are enough; a few labels of images are read
+    to check them. If the records of people are missing, do not cover all images or contradict a checked label, the
+    labels of all images are read.
 
     Raises:
-        DataError: Records are missing or damaged, or labels are no whole numbers from 0.
+        DataError: Records are missing or damaged, or labels are not whole numbers from 0.
     """
     first = file.header(0)[0] if file.keys[0] == 0 else np.empty(0, np.float32)
     if len(first) < 2:
@@ -95,7 +97,7 @@ def labelled_rows(file: RecordFile) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _by_person(file: RecordFile, begin: int, end: int, images: int) -> NDArray[np.int64] | None:
-    """Return the person of every image from the records of people; None where those do not say it."""
+    """Return the person of every image from the records of people; None if these are missing or wrong."""
     if end <= begin:
         return None
     ranges = _whole(file.first_labels(file.rows_of(np.arange(begin, end)), 2).ravel(), file).reshape(-1, 2)

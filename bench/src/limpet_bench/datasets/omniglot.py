@@ -21,7 +21,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, refuse
 
 QUERY_DRAWINGS = 5
-"""Drawings 0 to 4 of every evaluation class are queries, the others its gallery."""
+"""Number of queries per evaluation class: drawings 0 to 4; the other drawings are the gallery."""
 _CLASSES_AT_ONCE = 32
 
 
@@ -33,22 +33,22 @@ def omniglot(
     validation_fraction: float = 0.0,
     seed: int = 0,
 ) -> RetrievalData:
-    """Handwritten characters: train on 964 background classes, search among 659 others.
+    """Handwritten characters: training on 964 background classes, search among 659 evaluation classes.
 
     Args:
         root: Folder with ``images_background.npz`` and ``images_evaluation.npz``, each with ``images`` bool
-            (classes, 20, 105, 105), True for paper, and ``labels`` int64 (classes, 20).
+            (classes, 20, 105, 105), True for paper and False for ink, and ``labels`` int64 (classes, 20).
         image_size: Pixels per side; ink is averaged over the area of each pixel.
-        class_share: Share of the classes to keep, in both parts: fewer classes make a smaller task.
-        validation_fraction: Share of the background classes kept to set apart for choosing among runs.
-        seed: Chooses these classes.
+        class_share: Share of the classes to keep in both parts, for a smaller task; at least two are kept.
+        validation_fraction: Share of the kept background classes to hold out for validation.
+        seed: Random seed that selects these classes.
     """
     side, _ = readable_sides(image_size)
     refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
     refuse(not 0 <= validation_fraction < 1, f"validation_fraction = {validation_fraction}.", "at least 0 and below 1")
     background = _read_part(root / "images_background.npz", "background", side)
     evaluation = _read_part(root / "images_evaluation.npz", "evaluation", side)
-    draws = generator_of(seed).spawn(2)  # apart from that of the validation classes
+    draws = generator_of(seed).spawn(2)  # independent of the draw of the validation classes
     background, evaluation = (
         _keep(part, class_share, draw) for part, draw in zip((background, evaluation), draws, strict=True)
     )
@@ -83,11 +83,11 @@ def _read_part(path: Path, part: str, image_size: int) -> ImageSet:
 
 
 def shrunk_ink(paper: NDArray[np.bool_], size: int) -> NDArray[np.uint8]:
-    """Return the share of ink under every pixel of the smaller image, 0..255.
+    """Downscale drawings: return the share of ink in the area of every pixel, scaled to 0..255.
 
     Args:
         paper: bool (classes, drawings, height, width), True for paper.
-        size: Height and width of the result.
+        size: Height and width of the result in pixels.
 
     Returns:
         uint8 (classes * drawings, 1, size, size).
@@ -104,7 +104,7 @@ def shrunk_ink(paper: NDArray[np.bool_], size: int) -> NDArray[np.uint8]:
 
 
 def area_weights(source: int, target: int) -> NDArray[np.float32]:
-    """Return the matrix (target, source) that averages ``source`` pixels over ``target`` equal stretches.
+    """Return the matrix (target, source) that averages ``source`` pixels over ``target`` equal intervals.
 
     >>> area_weights(3, 2)
     array([[0.6666667 , 0.33333334, 0.        ],

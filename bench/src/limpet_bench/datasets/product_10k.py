@@ -14,7 +14,7 @@ from limpet_bench.datasets.layout import Needed, listed_images, require, table_o
 
 OBTAINED = "its home page, products-10k.github.io"
 LEAST_IMAGES = 20
-"""Classes of fewer training images are no part of Product-M."""
+"""Minimum number of training images of a class in Product-M."""
 
 _TRAIN = (Needed("train.csv", "the classes of the training images"), Needed("train/", "images to train on"))
 _TEST = (
@@ -34,24 +34,25 @@ def product_10k(
     held_out: float = 0.2,
     seed: int = 0,
 ) -> RetrievalData:
-    """Photographs of products: train on train, leave-one-out search on test.
+    """Photographs of products: training on the train split, leave-one-out search on the test split.
 
-    Official counts: 141,931 images of 9,691 products to train on, and 55,376 to search. "Product-M" (Wan et al., CVS,
-    CVPR 2022) is the 2,743 products with at least 20 training images; of these images a share of every product is held
-    out for the search. Which ones the authors held out was not published; here a seed chooses them.
+    Official counts: 141,931 training images of 9,691 products, and 55,376 test images. "Product-M" (Wan et al., CVS,
+    CVPR 2022) is the subset of the 2,743 products with at least 20 training images; a share of the training images of
+    every product is held out for the search. The authors did not publish which images they held out; here the seed
+    selects them.
 
     Args:
         root: Folder with ``train.csv`` and ``test.csv`` (or ``test_kaggletest.csv``), both with the columns name and
             class, and the images in ``train`` and ``test``. "Product-M" needs no test images.
         subset: "all" or "Product-M".
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" or "squash".
-        held_out: Share of every product's images to search, in "Product-M".
-        seed: Chooses these images.
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        held_out: Share of every product's images to hold out for the search in "Product-M".
+        seed: Random seed that selects these images.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: A file is missing, has no such columns, or names images that are not there.
+        DataError: A file is missing, lacks a column, or names images that do not exist.
     """
     needed = _TRAIN if subset == "Product-M" else (*_TRAIN, *_TEST)
     tables = require(root, needed, "product-10k", OBTAINED)[::2]

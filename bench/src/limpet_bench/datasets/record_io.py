@@ -1,8 +1,9 @@
-"""MXNet's record files: encoded images one after another, each behind a header with its label.
+"""MXNet record files: a sequence of encoded images, each after a header with its label.
 
-A record is a magic number, its length, its bytes, and zeros up to a multiple of four. Where the bytes themselves hold
-the magic number at a multiple of four, the record is cut there into parts that leave it out. An image record begins
-with a header of 24 bytes: how many labels follow it (0: the header's own number is the label), that number, two ids.
+A record consists of a magic number, its length, its bytes, and zero padding to a multiple of four bytes. If the bytes
+contain the magic number at a multiple of four, the record is split there into parts that omit it. An image record
+begins with a header of 24 bytes: the number of labels after the header (0 if the next field is the only label), a
+label, and two ids.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from limpet.errors import DataError
 from limpet_bench.datasets.layout import read_columns
 
 MAGIC = 0xCED7230A
-"""First number of every record."""
+"""First number of every record and of every part of a split one."""
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FRAME = np.dtype([("magic", "<u4"), ("length", "<u4")])
 _HEADER = np.dtype([("labels", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")])
@@ -30,14 +31,14 @@ _RECORDS_AT_ONCE = 65_536
 
 
 class RecordFile:
-    """A record file, memory-mapped, and where its records begin.
+    """A memory-mapped record file with the positions of its records.
 
     Args:
-        path: The file, such as ``train.rec``.
-        index: Its list of keys and places, such as ``train.idx``.
+        path: The record file, such as ``train.rec``.
+        index: Its list of keys and byte positions, such as ``train.idx``.
 
     Raises:
-        DataError: A file is missing, empty or damaged, or the index leads out of the records.
+        DataError: A file is missing, empty or damaged, or the index has a position outside the record file.
     """
 
     def __init__(self, path: Path, index: Path) -> None:
@@ -57,7 +58,7 @@ class RecordFile:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the mapped bytes out: another process maps the file again."""
+        """Omit the memory map, because another process maps the file itself."""
         return {name: value for name, value in vars(self).items() if name != "_data"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -65,7 +66,7 @@ class RecordFile:
         self._data = _mapped(self.path)
 
     def rows_of(self, keys: NDArray[np.int64]) -> RowNumbers:
-        """Return which records have the keys.
+        """Return the rows of the records with these keys, int64 (n,).
 
         Raises:
             DataError: A key is not in the index.
@@ -81,10 +82,10 @@ class RecordFile:
         return rows
 
     def content(self, row: int) -> bytes:
-        """Return the bytes of a record with its header, put together where it was cut.
+        """Return the bytes of a record, header included; the parts of a split record are joined.
 
         Raises:
-            DataError: The file is damaged there.
+            DataError: The file is damaged at this record.
         """
         place, parts, kind = int(self.places[row]), [], -1
         while kind not in (_WHOLE, _LAST):
@@ -98,7 +99,11 @@ class RecordFile:
         return _MAGIC_BYTES.join(parts)
 
     def header(self, row: int) -> tuple[NDArray[np.float32], bytes]:
-        """Return the labels of a record and the bytes behind its header."""
+        """Return the labels of a record, float32 (n,), and the bytes after its header.
+
+        Raises:
+            DataError: The file is damaged at this record.
+        """
         content = self.content(row)
         count = int(np.frombuffer(content[: _HEADER.itemsize].ljust(_HEADER.itemsize, b"\0"), _HEADER)[0]["labels"])
         end = _HEADER.itemsize + 4 * count
@@ -108,10 +113,10 @@ class RecordFile:
         return np.frombuffer(content[start : 8 if count == 0 else end], "<f4"), content[end:]
 
     def first_labels(self, rows: RowNumbers, count: int = 1) -> NDArray[np.float32]:
-        """Return the first labels of many records, float32 (n, count), in one pass without their images.
+        """Return the first labels of many records, float32 (n, count), without reading their images.
 
         Raises:
-            DataError: A record does not begin where the index says, or has fewer labels.
+            DataError: A record does not begin at the position in the index, or has fewer than ``count`` labels.
         """
         found = np.empty((len(rows), count), np.float32)
         for start in range(0, len(rows), _RECORDS_AT_ONCE):
@@ -121,7 +126,7 @@ class RecordFile:
 
     def _labels_of_part(self, rows: RowNumbers, count: int) -> NDArray[np.float32]:
         size = _FRAME.itemsize + _HEADER.itemsize + 4 * count
-        places = np.minimum(self.places[rows], len(self._data) - size)  # the last record may have a header only
+        places = np.minimum(self.places[rows], len(self._data) - size)  # the last record may be a header only
         begin = self.places[rows] - places
         taken = self._data[places[:, None] + np.arange(size)]
         if begin.any():
@@ -145,12 +150,13 @@ class RecordFile:
 
 
 class RecordImages(DecodedImages):
-    """Images in chosen records.
+    """The images of some records.
 
     Args:
-        rows: Which of them hold the images (N,).
-        shape: Channels (1 or 3), height and width to return.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        file: The record file.
+        rows: Rows of the records that hold the images (N,).
+        shape: Channels (1 or 3), height and width of the images.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
     """
 
     def __init__(self, file: RecordFile, rows: RowNumbers, shape: Shape, *, fit: Fit = "crop") -> None:
@@ -166,14 +172,14 @@ class RecordImages(DecodedImages):
         return decode(io.BytesIO(self._file.header(record)[1]), self._shape, self._fit, name)
 
     def content_digest(self, rows: RowNumbers) -> bytes:
-        """Return the sha256 of the records, headers included."""
+        """Return the SHA-256 digest of the records, headers included."""
         digest = hashlib.sha256()
         for row in self._rows[rows].tolist():
             digest.update(self._file.content(row))
         return digest.digest()
 
     def digests(self, rows: RowNumbers) -> Digests:
-        """Return the digest of each record, its header included."""
+        """Return the digest of each record, header included."""
         return digests_of(self._file.content(row) for row in self._rows[rows].tolist())
 
 

@@ -1,4 +1,4 @@
-"""ROxford and RParis: buildings, searched with parts of photographs, and their ground truth.
+"""ROxford and RParis: photographs of buildings, cropped queries, and ground truth.
 
 Radenović et al., CVPR 2018, arXiv:1803.11285.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]
 LISTS = ("easy", "hard", "junk")
 SIZE_LIMIT = 64 * 1024**2
-"""Bytes of the largest ground truth that is read."""
+"""Maximum size of a ground truth file, in bytes."""
 _LAYOUT = (
     "a mapping with imlist (names of gallery images), qimlist (names of queries) and gnd: for every query a mapping "
     "with easy, hard and junk (rows of imlist) and bbx (left, top, right, bottom)"
@@ -48,19 +48,19 @@ _CONVERT = "python benchmarks/revisited_truth.py gnd_roxford5k.pkl"
 
 @dataclass(frozen=True, eq=False)
 class RevisitedTruth:
-    """Gallery, queries, and how well the gallery images show what every query shows.
+    """Ground truth: queries, gallery images, and the easy, hard and junk images of every query.
 
     Args:
-        gallery_names: Names of the gallery images (G,), no two alike, such as "all_souls_000013".
-        query_names: Names of the queries (Q,), no two alike.
-        easy: Rows of the gallery that show it clearly, per query an int64 array.
-        hard: Rows that show it, hard to recognise.
-        junk: Rows that show it so badly that they count neither for nor against.
-        boxes: What of every query image is searched for, float64 (Q, 4): left, top, right and bottom in pixels.
+        gallery_names: Names of the gallery images (G,), without repetition, such as "all_souls_000013".
+        query_names: Names of the queries (Q,), without repetition.
+        easy: Gallery rows that show the building of the query clearly, (Q,) int64 arrays.
+        hard: Gallery rows that show it, but are hard to recognise, (Q,) int64 arrays.
+        junk: Gallery rows that hardly show it and are ignored, (Q,) int64 arrays.
+        boxes: The searched part of every query image, float64 (Q, 4): left, top, right and bottom in pixels.
 
     Raises:
-        DataError: Lengths differ, a name occurs twice, a row is no row of the gallery or occurs twice in the lists of
-            one query, or a box is empty.
+        DataError: Lengths differ, a name is repeated, a row is outside the gallery or repeated in the lists of one
+            query, or a box is empty.
     """
 
     gallery_names: tuple[str, ...]
@@ -107,13 +107,14 @@ class RevisitedTruth:
     def read(cls, path: Path) -> RevisitedTruth:
         """Read ``gnd_roxford5k.json`` or ``gnd_rparis6k.json``.
 
-        The authors publish pickles, which are refused; ``benchmarks/revisited_truth.py`` converts them.
+        The authors publish pickles, which are refused, because reading a pickle can run code.
+        ``benchmarks/revisited_truth.py`` converts them.
 
         Args:
-            path: The file; or a folder that holds exactly one such file.
+            path: The file, or a folder with exactly one file ``gnd_*.json``.
 
         Raises:
-            DataError: The file is missing, cannot be read, or holds something else.
+            DataError: The file is missing, unreadable, or not a ground truth.
         """
         path = _file_in(path)
         content = _read_json(path)
@@ -197,14 +198,14 @@ def roxford(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_
 
     Args:
         root: Folder with ``gnd_roxford5k.json`` and the photographs in ``jpg``.
-        image_size: Height and width to bring photographs and cropped queries to, or one number for both.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
-            photographs, as AdvBCT's released code does.
+        image_size: Height and width of photographs and cropped queries in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        crop_queries: Crop queries to their boxes, as the benchmark defines; otherwise search with whole photographs, as
+            AdvBCT's released code does.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: Something is missing, or the ground truth cannot be used.
+        DataError: A file or an image is missing, or the ground truth is invalid.
     """
     return _revisited(
         root, "roxford", "gnd_roxford5k", {"queries": 70, "photographs": 4_993}, image_size, fit, crop_queries
@@ -216,14 +217,14 @@ def rparis(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_q
 
     Args:
         root: Folder with ``gnd_rparis6k.json`` and the photographs in ``jpg``.
-        image_size: Height and width to bring photographs and cropped queries to, or one number for both.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
-            photographs, as AdvBCT's released code does.
+        image_size: Height and width of photographs and cropped queries in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        crop_queries: Crop queries to their boxes, as the benchmark defines; otherwise search with whole photographs, as
+            AdvBCT's released code does.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: Something is missing, or the ground truth cannot be used.
+        DataError: A file or an image is missing, or the ground truth is invalid.
     """
     return _revisited(
         root, "rparis", "gnd_rparis6k", {"queries": 70, "photographs": 6_322}, image_size, fit, crop_queries
@@ -278,16 +279,18 @@ def _queries(
 
 
 def crop_to_box(image: Image.Image, box: NDArray[np.float64], *, size: tuple[int, int], fit: Fit) -> Image.Image:
-    """Return what is inside the box at the size wanted.
+    """Crop an image to a box, and resize the crop.
 
-    Sides are rounded to whole pixels, what lies outside of the image is left out, and the result is turned upright
-    where the camera noted how it was held.
+    The box is rounded to whole pixels and limited to the image. The EXIF orientation is applied after the crop.
 
     Args:
-        image: The photograph as stored; boxes are in its pixels.
-        box: Left, top, right and bottom (4,).
-        size: Width and height to return.
-        fit: "crop" or "squash".
+        image: The photograph as stored; the box refers to its pixels.
+        box: Left, top, right and bottom in pixels (4,).
+        size: Width and height of the result in pixels.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+
+    Raises:
+        ValueError: The box is outside the image.
 
     >>> from PIL import Image
     >>> crop_to_box(Image.new("RGB", (40, 20)), np.array([10.4, -3, 20.4, 20]), size=(5, 5), fit="squash").size
@@ -303,7 +306,7 @@ def crop_to_box(image: Image.Image, box: NDArray[np.float64], *, size: tuple[int
 
 
 def _below(folder: Path, name: str) -> str:
-    """Refuse names that lead out of the folder: they come from a file that others wrote."""
+    """Refuse names with a path outside the folder, because the file may come from an untrusted source."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise DataError(f"The ground truth names '{name}', which is not below {folder}.", expected="names of images")
     return name

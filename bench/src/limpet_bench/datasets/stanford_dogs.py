@@ -1,4 +1,4 @@
-"""Stanford Dogs: 120 breeds out of ImageNet (Khosla et al., Novel Dataset for Fine-Grained Categorization, 2011)."""
+"""Stanford Dogs: 120 breeds of ImageNet (Khosla et al., Novel Dataset for Fine-Grained Categorization, 2011)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _OFFICIAL = {"training images": 12_000, "test images": 8_580, "breeds": 120}
 
 
 def stanford_dogs(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop") -> RetrievalData:
-    """Photographs of dogs: train on train, leave-one-out search on test.
+    """Photographs of dogs: training on the train split, leave-one-out search on the test split.
 
-    Official counts: 12,000 images to train on, 100 of every breed, and 8,580 to search, of 120 breeds.
+    Official counts: 12,000 training images (100 per breed) and 8,580 test images of 120 breeds.
 
     Args:
-        root: Folder with ``Images/BREED`` and the lists ``train_list.mat`` and ``test_list.mat``, beside it or in
+        root: Folder with ``Images/BREED``, and with ``train_list.mat`` and ``test_list.mat`` directly in it or in
             ``lists``.
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" or "squash".
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
 
     Raises:
-        DataError: A list or image is missing or a list cannot be read.
+        DataError: A list or an image is missing, or a list is unreadable.
     """
     train_list, test_list, images = require(root, _NEEDED, "stanford-dogs", OBTAINED)
     files = {"train": _files(train_list), "test": _files(test_list)}

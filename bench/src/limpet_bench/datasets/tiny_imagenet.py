@@ -34,15 +34,15 @@ def tiny_imagenet_32(
     validation_fraction: float = 0.0,
     seed: int = 0,
 ) -> RetrievalData:
-    """Photographs of 200 classes, 32 x 32 pixels: train on train, leave-one-out search on val.
+    """Photographs of 200 classes, 32 x 32 pixels: training on the train split, leave-one-out search on the val split.
 
     Args:
         root: Folder with ``train.parquet`` and ``val.parquet``, each with the columns ``image`` (JPEG bytes),
             ``label`` and ``file``, and the schema metadata ``classes`` and ``names``.
-        class_share: Share of the classes to keep, in both parts: fewer classes make a smaller task.
-        image_share: Share of every class's training images to keep; the evaluation keeps all of its images.
-        validation_fraction: Share of every kept class's training images to set apart for choosing among runs.
-        seed: Chooses classes and images.
+        class_share: Share of the classes to keep in both splits, for a smaller task; at least two are kept.
+        image_share: Share of every class's training images to keep; the val split keeps all of its images.
+        validation_fraction: Share of every class's kept training images to hold out for validation.
+        seed: Random seed that selects classes and images.
     """
     for name, share in (("class_share", class_share), ("image_share", image_share)):
         refuse(not 0 < share <= 1, f"{name} = {share}.", "above 0 and at most 1")
@@ -102,21 +102,20 @@ _OFFICIAL = {"training images": 100_000, "validation images": 10_000, "classes":
 def tiny_imagenet(
     root: Path, *, image_size: ImageSize = 64, fit: Fit = "crop", validation_fraction: float = 0.0, seed: int = 0
 ) -> RetrievalData:
-    """Photographs of 200 classes, 64 x 64 pixels: train on train, leave-one-out search on val.
+    """Photographs of 200 classes, 64 x 64 pixels: training on the train split, leave-one-out search on the val split.
 
-    Official counts: 100,000 images to train on and 10,000 to search, of 200 classes. The test images are not used: who
-    made them never published their classes.
+    Official counts: 100,000 training images and 10,000 val images of 200 classes. The test split is not used, because
+    its classes were never published.
 
     Args:
         root: Folder ``tiny-imagenet-200`` with ``wnids.txt``, ``words.txt``, ``train/WNID/images`` and ``val``.
-        image_size: Height and width to bring images to, or one number for both.
-        fit: "crop" or "squash".
-        validation_fraction: Share of every class's training images to set apart for choosing among runs.
-        seed: Chooses these images.
+        image_size: Height and width of the images in pixels, or one number for both.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        validation_fraction: Share of every class's training images to hold out for validation.
+        seed: Random seed that selects these images.
 
     Raises:
-        DataError: A file or folder is missing, an annotation is incomplete or of an unknown class, or an image is
-            missing.
+        DataError: A file, folder or image is missing, or an annotation is incomplete or has an unknown class.
     """
     wnid_file, word_file, folder, _, annotations = require(root, _NEEDED, "tiny-imagenet", OBTAINED)
     codes = sorted(fields[0] for fields in fields_of(wnid_file, 1, "the code of a class, such as n01443537"))
@@ -145,7 +144,7 @@ def tiny_imagenet(
 
 
 def _titles(path: Path, codes: list[str]) -> dict[str, str]:
-    """Return the name of every class by its code: the code, and the first of its words."""
+    """Return the name of every class by its code: the code and the first of its words."""
     words = {row[0]: row[1] for row in fields_of(path, 2, "a code, a tab, and words", separator="\t")}
     return {code: f"{code} {words[code].split(',')[0]}" if code in words else code for code in codes}
 
