@@ -1,8 +1,8 @@
-"""Classification accuracy: how often the classifier that trained a model names the class of an item.
+"""Classification accuracy: the share of items whose class the classifier of a model predicts correctly.
 
-Papers: Learning Along the Arrow of Time (HBCT), Table 6, which also lets the old classifier read new embeddings;
+Papers: Learning Along the Arrow of Time (HBCT), Table 6, which also applies the old classifier to new embeddings;
 Continual Learning for Visual Search (CVS, section 4.3), which counts the test images after the last session.
-Neither says what becomes of classes that a classifier does not know. We count all items, so that those are wrong.
+Neither paper says how to count items of classes that the classifier does not know. Here they count as wrong.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from limpet.errors import DataError
 from limpet.geometry import Space
 from limpet.methods import Head, View
 
-_ROWS_AT_ONCE = 1024  # of logits, of which there is one per class
+_ROWS_AT_ONCE = 1024  # bounds the memory of the logits, (rows, classes)
 
 
 @torch.no_grad()
 def accuracy(head: Head, classes: Sequence[str], space: Space, items: EmbeddingSet) -> float | None:
-    """Return the share of items whose class, by name, has the largest logit; of equal ones the first counts.
+    """Return the share of items whose own class has the largest logit; the first of equal logits counts.
+
+    Classes of items and classifier are matched by name.
 
     Args:
-        head: The classifier, which reads features as points of its own space, whichever model made them.
+        head: The classifier. It reads features as points of its own space, whichever model made them.
         classes: Names of its classes (C), in the order of its rows.
-        space: The space that it was trained on; of items of more dimensions it reads the first.
+        space: Space that it was trained in. If items have more dimensions, only the first ones are read.
         items: Labelled features (N, D), with class names.
 
     Returns:
-        A number in [0, 1]; items of classes that the classifier does not know are wrong. None where it knows none of
-        the classes that have an item.
+        A number in [0, 1]. Items of classes that the classifier does not know count as wrong. None if it knows no
+        class of any item.
 
     Raises:
-        DataError: The items are points, which have lost their lengths, or have no class names; or their dimension is
-            not that of the classifier.
+        DataError: The items are points, whose lengths are lost; or they have no labels or class names; or the
+            classifier cannot read their dimension.
     """
     if items.form != "features" or items.labels is None or items.class_names is None:
         known = "without class names" if items.class_names is None or items.labels is None else "with class names"

@@ -1,9 +1,9 @@
-"""What is finished: a folder per task, by its content address."""
+"""The task cache: one folder per task, named by the content address of the task."""
 
 from __future__ import annotations
 
 import errno
-import fcntl  # `is_held` asks by a shared lock, which filelock keeps in SQLite files
+import fcntl  # `is_held` needs a shared lock; filelock offers these only on SQLite files
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,18 +21,20 @@ from limpet_bench.tasks import Task, in_order
 Read = TypeVar("Read")
 
 RECORD, FAILURE, LOCKS = "cell.json", "failure.json", ".locks"
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without locks: tasks run unlocked
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # the file system has no locks: tasks run unlocked
 
 
 class TaskRecord(BaseModel):
-    """What was recorded of a finished task.
+    """The record of a finished task.
 
     Args:
-        kind: What kind of step it was.
-        needs: Addresses of the tasks that it needed, by their role.
-        code: Digest of the code that made it.
-        work: About how much there was to do.
-        values: What its step told, in words of that kind of step.
+        address: Content address of the task.
+        kind: Kind of the step.
+        needs: Addresses of the tasks that it needed, by role.
+        code: Digest of the code that ran it.
+        work: Approximate amount of work, for estimates only.
+        seconds: Duration in seconds.
+        values: Values that the step returned; their names depend on the kind.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -50,9 +52,9 @@ class TaskRecord(BaseModel):
 
 
 class TaskCache:
-    """A folder of tasks that suites share.
+    """A folder of finished tasks, shared by all suites.
 
-    A task's folder holds its output and, written last, its record. A task without a record is unfinished; a rerun
+    The folder of a task holds its output. Its record is written last, so a task without a record is unfinished. A rerun
     continues from what the folder holds, such as a checkpoint.
 
     Args:
@@ -63,7 +65,7 @@ class TaskCache:
         self.root = root
 
     def folder(self, task: Task) -> Path:
-        """Return where a task's products are or will be."""
+        """Return the folder of a task, whether or not it exists."""
         return self.root / task.kind / task.address[:24]
 
     def record(self, task: Task) -> TaskRecord | None:
@@ -78,11 +80,11 @@ class TaskCache:
         return found
 
     def failure(self, task: Task) -> str | None:
-        """Return why a task failed when it was last run; None if it did not."""
+        """Return why the last run of a task failed; None if it did not fail."""
         return self._read(self.folder(task) / FAILURE, lambda content: str(content["reason"]))
 
     def finish(self, task: Task, values: Mapping[str, object], seconds: float, machine: str = "") -> None:
-        """Mark a task as finished."""
+        """Write the record of a finished task, and remove the note of an earlier failure."""
         record = TaskRecord(
             **task.identity(),
             address=task.address,
@@ -96,19 +98,20 @@ class TaskCache:
         (self.folder(task) / FAILURE).unlink(missing_ok=True)
 
     def fail(self, task: Task, reason: str, traceback: str = "") -> None:
-        """Note why a task failed."""
+        """Record why a task failed."""
         content = {"address": task.address, "label": task.label, "reason": reason, "traceback": traceback}
         self._write(self.folder(task) / FAILURE, content)
 
     @contextmanager
     def held(self, task: Task) -> Iterator[None]:
-        """Keep all other processes out of the folder of a task: two benches may share a cache.
+        """Lock a task, because two benches may share a cache.
 
-        It waits while another process holds the task, and the hold ends with its process, however that dies. Whoever
-        has waited looks again whether the task is finished.
+        This waits while another process holds the lock. The operating system releases the lock when its process ends,
+        for whatever reason. The caller must check again whether the task is finished, because it may have waited. On a
+        file system without locks, nothing is locked.
 
         Raises:
-            DataError: The folder cannot be made or written.
+            DataError: The lock file cannot be created or locked.
         """
         path = self._lock(task)
         try:
@@ -124,29 +127,32 @@ class TaskCache:
                     raise _out_of_reach("lock", path, error) from error
             try:
                 yield
-            finally:  # closing is not enough: a process that this one forked may have the file open still
+            finally:  # closing is not enough: a forked process may still have the file open
                 with suppress(OSError):
                     fcntl.flock(handle, fcntl.LOCK_UN)
 
     def is_held(self, task: Task) -> bool:
-        """Return whether another process, or another part of this one, holds the folder of a task now."""
+        """Return whether the lock of a task is held now, by another process or elsewhere in this one."""
         try:
             with self._lock(task).open("rb") as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # no process has begun the task, or none can
+        except OSError:  # no lock file: no process has started the task; or the file system has no locks
             return False
         return False
 
     def _lock(self, task: Task) -> Path:
-        """Return the file that is locked: not in the folder of the task, which people may remove to run it again."""
+        """Return the lock file. It is outside the folder of the task, which users may remove to rerun the task."""
         return self.root / LOCKS / f"{task.kind}-{task.address[:24]}"
 
     def forget_failures(self, tasks: Iterable[Task]) -> int:
-        """Let those of these tasks, and of all that they need, that failed be run again; return how many there were.
+        """Forget the failures of tasks, and of all tasks that they need, so that these run again.
 
-        Failures of other tasks stay: suites share a cache, and to know that a training fails may have taken hours.
+        Failures of other tasks stay, because suites share a cache and finding a failure may have taken hours.
+
+        Returns:
+            Number of failures that were removed.
         """
         found = [path for task in in_order(tasks) if (path := self.folder(task) / FAILURE).exists()]
         for path in found:
@@ -154,11 +160,11 @@ class TaskCache:
         return len(found)
 
     def remove(self, task: Task) -> None:
-        """Forget a task and what it made."""
+        """Remove the folder of a task, with its record and output."""
         shutil.rmtree(self.folder(task), ignore_errors=True)
 
     def records(self) -> list[TaskRecord]:
-        """Return the records of all finished tasks, of whatever suite, for estimates."""
+        """Return the records of all finished tasks of all suites; durations are estimated from them."""
         found = (self._read(path, TaskRecord.model_validate) for path in sorted(self.root.glob(f"*/*/{RECORD}")))
         return [record for record in found if record is not None]
 

@@ -1,4 +1,4 @@
-"""Running tasks: what is finished is left alone, what fails is noted, the rest goes to worker processes."""
+"""Runs tasks in this process or in worker processes; skips finished tasks and records failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a task failed on one line: all that limpet says, or what another error says first, and where."""
+    """Return why a task failed, on one line.
+
+    For an error of limpet this is its whole message. For another error it is the type, the first line of the message,
+    and the place in the code.
+    """
     if isinstance(error, LimpetError):
         return " ".join(_sentence(line) for line in str(error).splitlines() if line.strip()) or type(error).__name__
     first = next(iter(str(error).splitlines()), "no word on why")
@@ -34,7 +38,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _sentence(line: str) -> str:
-    """Return a line with a full stop, so that another can follow it.
+    """Return a line with a full stop, so that another sentence can follow it.
 
     >>> _sentence("Expected: at least 1"), _sentence("It is 0. ")
     ('Expected: at least 1.', 'It is 0.')
@@ -44,11 +48,15 @@ def _sentence(line: str) -> str:
 
 
 def refuse_full_disk(error: BaseException, task: Task, cache: TaskCache) -> None:
-    """Stop where there is no room left: it is no fault of the task, which would count as failed from now on."""
+    """Raise a `DataError` if an error was caused by a full disk, so that the task is not recorded as failed.
+
+    Raises:
+        DataError: The error, or one that caused it, says that the disk or the quota is full.
+    """
     cause: BaseException | None = error
     while cause is not None:
         full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or os.strerror(errno.ENOSPC) in str(cause):  # packages that write by other means say it in words
+        if full or os.strerror(errno.ENOSPC) in str(cause):  # some packages report it only in the message
             raise DataError(
                 f"There is no room left for '{task.label or task.kind}' in '{cache.folder(task)}'.",
                 expected="space for models and embeddings",
@@ -57,7 +65,7 @@ def refuse_full_disk(error: BaseException, task: Task, cache: TaskCache) -> None
         cause = cause.__cause__ or cause.__context__
 
 
-_own_device = ["cpu"]  # of this worker process
+_own_device = ["cpu"]  # the device of this worker process, set by `_prepare`
 
 
 class Progress(NamedTuple):
@@ -65,8 +73,9 @@ class Progress(NamedTuple):
 
     Args:
         task: The task that ended; None when tasks start.
-        total: Number of tasks to run, with those that are never run because a task they need fails.
-        seconds: Duration of the task.
+        done: Number of tasks that have ended.
+        total: Number of tasks to run, including tasks that will not run because a task they need fails.
+        seconds: Duration of the task in seconds.
         failure: Why the task failed; None if it did not.
         running: The tasks that run now.
     """
@@ -89,23 +98,25 @@ def run_tasks(
     watch: Callable[[Progress], object] | None = None,
     api: ApiSettings | None = None,
 ) -> None:
-    """Run tasks and all that they need, those without unfinished needs first.
+    """Run tasks and all tasks that they need, each after the tasks that it needs.
 
-    What a finished, failed or unfinished task left in the cache is used, so an interrupted run continues. A failed
-    task does not stop the others; those that need it are not run.
+    An interrupted run continues: finished tasks are skipped, and unfinished ones continue from the cache. Tasks that
+    failed before are not run again. A failed task does not stop the others; tasks that need it are not run.
 
     Args:
-        tasks: What is wanted.
-        cache: Where tasks are kept.
+        tasks: Tasks whose results are wanted.
+        cache: Folder of finished tasks.
         root: Folder that holds the folders of the named data sets.
-        processes: How many tasks are run at once; with 1 they are run here.
-        devices: Where models are trained; processes take them in turn.
-        watch: Told when tasks are begun, and after every task that was run.
-        api: How models behind an API are asked; its limits hold for all tasks together, as those that ask one are run
-            here.
+        processes: Number of tasks to run at once. With 1, tasks run in this process, unless the first device is an
+            accelerator with a number above 0.
+        devices: Devices that train models; worker processes take them in turn.
+        watch: Called when tasks start, and after every task.
+        api: Settings of models behind an API. Tasks that call an API run in this process, so that its limits hold for
+            all of them together.
 
     Raises:
-        BudgetError: These limits allow no more; what was embedded is in the cache of the API, if there is one.
+        BudgetError: The limits of `api` allow no further request. Embeddings so far are in the cache of the API, if it
+            has one.
     """
     waiting = [task for task in in_order(tasks) if cache.record(task) is None and cache.failure(task) is None]
     if processes == 1 and devices[0].partition(":")[2] in ("", "0"):
@@ -116,7 +127,7 @@ def run_tasks(
 
 
 def blocked_by(task: Task, cache: TaskCache) -> str | None:
-    """Return why a task has no result: its own failure, or the first of one that it needs; None if nothing failed."""
+    """Return why a task has no result: its failure, or that of the first failed task it needs; None without failure."""
     for known in in_order([task]):
         reason = cache.failure(known)
         if reason is not None:
@@ -143,9 +154,9 @@ def _run_here(
 
 
 def _next(left: Sequence[Task], cache: TaskCache) -> Task | None:
-    """Return the first task whose needs are finished, one that another bench runs now only where there is no other.
+    """Return the first task whose needed tasks are finished; tasks that another bench runs now come last.
 
-    None is left where all others need one that has failed.
+    None means that all remaining tasks need a failed one, or that no task remains.
     """
     held = None
     for task in left:
@@ -170,7 +181,7 @@ class _WorkerRun:
         while not self._to_the_end_or_a_death(processes, devices):
             suspects, self.running = list(self.running.values()), {}
             for task in suspects:
-                # alone; if that process dies too, the task failed
+                # runs the task alone, to find out whether it killed its process
                 seconds = 0.0
                 if self.cache.record(task) is None and self.cache.failure(task) is None:
                     self._tell(None, running=(task,))
@@ -182,7 +193,7 @@ class _WorkerRun:
                 self._report(task, seconds)
 
     def _to_the_end_or_a_death(self, processes: int, devices: Sequence[str]) -> bool:
-        """Run all tasks; return False if a worker died: then those that were running may or may not be to blame."""
+        """Run all tasks; return False if a worker process died, as any of the running tasks may be the cause."""
         try:
             with _workers(processes, devices) as workers:
                 while self._start_ready(workers, processes) or self.running:
@@ -214,7 +225,10 @@ class _WorkerRun:
 
 
 def ready_tasks(waiting: Iterable[Task], cache: TaskCache, free: int) -> list[Task]:
-    """Return at most `free` tasks whose needs are finished: the longest first, those that another bench runs last."""
+    """Return at most `free` tasks whose needed tasks are finished.
+
+    The longest come first. Tasks that another bench runs now come last.
+    """
     if free < 1:
         return []
     found = [task for task in waiting if all(cache.record(needed) for needed in task.needs.values())]
@@ -223,7 +237,7 @@ def ready_tasks(waiting: Iterable[Task], cache: TaskCache, free: int) -> list[Ta
 
 @contextmanager
 def _workers(count: int, devices: Sequence[str]) -> Iterator[ProcessPoolExecutor]:
-    """Open worker processes, and end them at once when something is raised: a training would go on for minutes."""
+    """Start worker processes, and terminate them if an error is raised: a training could continue for minutes."""
     context = multiprocessing.get_context("spawn")
     places = context.Queue()
     for place in range(count):
@@ -241,12 +255,16 @@ def _workers(count: int, devices: Sequence[str]) -> Iterator[ProcessPoolExecutor
 def run_task(
     task: Task, cache: TaskCache, root: Path | None, device: str | None = None, api: ApiSettings | None = None
 ) -> float:
-    """Run one task, and note in the cache what it became; return the seconds it took.
+    """Run one task, and write its record or its failure to the cache.
 
-    Where another process runs it at that moment, wait for that one, and run the task only if it was not finished.
+    If another process runs the task now, wait for that process, then run the task only if it is still unfinished.
+
+    Returns:
+        Duration in seconds, with the wait.
 
     Raises:
-        DataError: There is no room for what it makes, or the cache cannot be written: no other task could be run.
+        DataError: The disk is full, or the cache cannot be written. Other tasks would fail in the same way.
+        BudgetError: The limits of `api` allow no further request.
     """
     started = time.monotonic()
     with cache.held(task):
@@ -266,9 +284,9 @@ def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str, api:
     place = Place(cache.folder(task), needs, root, device, cache.root / "shared", named, api)
     try:
         values = STEPS[task.kind]({**task.settings, **task.hints}, place)
-    except BudgetError:  # no fault of the task: with a larger one it goes on
+    except BudgetError:  # not recorded as a failure: with a larger budget the task continues
         raise
-    except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
+    except Exception as error:  # a failure of one task, or of a method from another package, must not stop the others
         refuse_full_disk(error, task, cache)
         cache.fail(task, reason_of(error), "".join(format_exception(error)))
         return
@@ -276,7 +294,7 @@ def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str, api:
 
 
 def _prepare(places: Any) -> None:
-    """Make a worker of this process: one device, one thread, as many workers share the processor."""
+    """Prepare a worker process: one device, and one thread because the workers share the processor."""
     import torch
 
     torch.set_num_threads(1)
@@ -284,9 +302,10 @@ def _prepare(places: Any) -> None:
 
 
 def _alone_with(device: str) -> str:
-    """Hide all accelerators but one from this process, which has used none yet, and return its name from now on.
+    """Hide all CUDA devices but one from this process, and return the name of the device in this process.
 
-    Training asks for a kind of accelerator and takes the first one that it sees.
+    Training asks only for a kind of accelerator and uses the first visible one. This must run before the process uses
+    an accelerator.
     """
     kind, _, number = device.partition(":")
     if kind != "cuda" or not number:

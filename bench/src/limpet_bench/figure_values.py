@@ -1,4 +1,4 @@
-"""What the figures of a suite come to, as typed values: one class per kind of picture, which a leaderboard holds."""
+"""Values of the figures of a suite: one typed class per kind of figure, stored in the leaderboard."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from limpet_bench.pictures.strips import Strips
 
 
 class Exact(Part):
-    """A part that says nothing else, and whose numbers are finite."""
+    """A part without unknown fields, whose numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Spread(Exact):
-    """A mean over seeds with its range.
+    """Mean and range over seeds.
 
     Args:
-        mean: Of them.
-        lowest: Of them.
-        highest: Of them.
-        seeds: How many have the number.
+        mean: Mean over the seeds.
+        lowest: Lowest value of a seed.
+        highest: Highest value of a seed.
+        seeds: Number of seeds with a value.
     """
 
     mean: Finite
@@ -38,7 +38,7 @@ class Spread(Exact):
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Self | None:
-        """Return the mean and the range of the numbers there are; None where there is none.
+        """Return the mean and the range of the values that are not None; None if all are.
 
         >>> Spread.of([0.25, None, 0.75])
         Spread(mean=0.5, lowest=0.25, highest=0.75, seeds=2)
@@ -55,7 +55,7 @@ Scores = list[Spread | None]
 
 
 class Point(Exact):
-    """One point of a line; None where nothing is defined."""
+    """One point of a line; the value is None where it is undefined."""
 
     at: Finite
     value: Spread | None
@@ -65,9 +65,9 @@ class Line(Exact):
     """One line.
 
     Args:
-        label: The row.
-        measure: What is measured.
-        points: From left to right.
+        label: Label of the row of the leaderboard.
+        measure: Name of the measure.
+        points: Points from left to right.
     """
 
     label: str
@@ -76,21 +76,21 @@ class Line(Exact):
 
 
 class LinePanel(Exact):
-    """Lines that share a pair of axes; the place is empty where there is only one."""
+    """Lines that share a pair of axes; the place is empty if there is only one."""
 
     place: str
     lines: list[Line]
 
 
 class Lines(Exact):
-    """Numbers over a setting, over sessions or over epochs.
+    """A line chart over a setting, over sessions or over epochs.
 
     Args:
-        title: The headline.
-        across: What runs from left to right.
-        up: What the numbers are.
-        scale: Of what runs from left to right.
-        panels: One for every data set and scenario.
+        title: Title of the figure.
+        across: Title of the x axis.
+        up: Title of the y axis.
+        scale: Scale of the x axis.
+        panels: One panel for every data set and scenario.
     """
 
     kind: Literal["lines"] = "lines"
@@ -102,12 +102,12 @@ class Lines(Exact):
 
 
 class Series(Exact):
-    """Bars of one look, one for every group.
+    """Bars of one series, one for every group.
 
     Args:
-        label: The row; empty where groups are rows.
-        measure: What is measured.
-        values: One for every group.
+        label: Label of the row of the leaderboard; empty if the groups are the rows.
+        measure: Name of the measure.
+        values: One value for every group.
     """
 
     label: str
@@ -116,7 +116,7 @@ class Series(Exact):
 
 
 class BarPanel(Exact):
-    """Bars that share a pair of axes; the place is empty where there is only one."""
+    """Bars that share a pair of axes; the place is empty if there is only one."""
 
     place: str
     groups: Annotated[list[str], Field(min_length=1)]
@@ -124,12 +124,12 @@ class BarPanel(Exact):
 
 
 class BarChart(Exact):
-    """Numbers side by side.
+    """A bar chart.
 
     Args:
-        title: The headline.
-        up: What the numbers are.
-        panels: See `BarPanel`.
+        title: Title of the figure.
+        up: Title of the y axis.
+        panels: One panel for every place; see `BarPanel`.
     """
 
     kind: Literal["bars"] = "bars"
@@ -142,13 +142,13 @@ Unit = Literal["fraction", "%"]
 
 
 class PublishedNumber(Exact):
-    """A number that a paper prints, and its standard deviation over runs where it prints one."""
+    """A number printed in a paper, and its standard deviation over runs if the paper prints one."""
 
     value: Finite
     deviation: NonNegative | None = None
 
     def times(self, factor: float) -> PublishedNumber:
-        """Return it in another unit, without the noise of binary fractions.
+        """Return the number in another unit, rounded to 9 digits to remove the error of binary fractions.
 
         >>> PublishedNumber(value=0.5477).times(100)
         PublishedNumber(value=54.77, deviation=None)
@@ -158,16 +158,16 @@ class PublishedNumber(Exact):
 
 
 class TableColumn(Exact):
-    """One column.
+    """One column of a table.
 
     Args:
-        data: What was searched; empty where there is only one.
-        measure: What is measured.
-        metric: The metric; several joined by commas.
-        title: Its headline.
-        variant: Of a P metric.
-        unit: Of all its numbers.
-        digits: Digits after the point.
+        data: Data set that was searched; empty if there is only one.
+        measure: Name of the measure.
+        metric: Name of the metric; several are joined by commas.
+        title: Title of the column.
+        variant: Variant of a P metric.
+        unit: Unit of all numbers of the column.
+        digits: Number of digits after the decimal point.
     """
 
     data: str
@@ -180,13 +180,13 @@ class TableColumn(Exact):
 
 
 class TableRow(Exact):
-    """One row of a scenario, a number for every column.
+    """One row of a table, with one number for every column.
 
     Args:
-        scenario: Or plan; empty where there is only one.
-        label: The row of the leaderboard, or what a paper calls a model that rows are compared with.
-        values: What was measured.
-        published: What the paper prints.
+        scenario: Scenario or plan; empty if there is only one.
+        label: Label of the row of the leaderboard, or the paper's name of a model that rows are compared with.
+        values: Measured values.
+        published: Values printed in the paper.
     """
 
     scenario: str
@@ -199,10 +199,10 @@ class NumberTable(Exact):
     """A table that joins metrics, data sets and scenarios.
 
     Args:
-        title: The headline.
+        title: Title of the table.
         columns: See `TableColumn`.
         rows: See `TableRow`.
-        where: The tables or sections of the paper that it is compared with; empty where nothing is published.
+        where: Tables or sections of the paper with the published values; empty if there are none.
     """
 
     kind: Literal["table"] = "table"
@@ -213,9 +213,10 @@ class NumberTable(Exact):
 
 
 class GenerationMatrix(Exact):
-    """Queries of every generation (rows) on the galleries of all (columns), of one row in one data set.
+    """Scores of the queries of every generation (rows) on the gallery of every generation (columns).
 
-    None where nothing is measured or defined, as for galleries of later generations.
+    One matrix belongs to one row of the leaderboard in one place. A value is None where nothing is measured or defined,
+    such as for galleries of later generations.
     """
 
     place: str
@@ -224,7 +225,7 @@ class GenerationMatrix(Exact):
 
 
 class Matrices(Exact):
-    """Matrices of generations, counted from 1, the oldest first."""
+    """Matrices of generations, which are numbered from 1, the oldest first."""
 
     kind: Literal["matrices"] = "matrices"
     title: str
@@ -235,14 +236,14 @@ class Matrices(Exact):
 
 
 class Plane(Exact):
-    """Embeddings of a few classes in one plane; the place is empty where there is only one."""
+    """A 2-D projection of the embeddings of a few classes; the place is empty if there is only one."""
 
     place: str
     found: EmbeddingMap
 
 
 class Planes(Exact):
-    """Embeddings of a few classes, a plane for every data set, scenario and example."""
+    """2-D projections of the embeddings of a few classes, one for every data set, scenario and example."""
 
     kind: Literal["planes"] = "planes"
     title: str
@@ -250,14 +251,14 @@ class Planes(Exact):
 
 
 class QuantityPanel(Exact):
-    """One quantity by model; the place is empty where there is only one."""
+    """Histograms of one quantity, by model; the place is empty if there is only one."""
 
     place: str
     found: Histograms
 
 
 class Quantities(Exact):
-    """How often values occur, by data set and scenario."""
+    """Histograms, by data set and scenario."""
 
     kind: Literal["quantities"] = "quantities"
     title: str
@@ -265,7 +266,7 @@ class Quantities(Exact):
 
 
 class StripPanel(Exact):
-    """A few queries with their first hits; the place is empty where there is only one."""
+    """A few queries with their first hits; the place is empty if there is only one."""
 
     place: str
     found: Strips
@@ -280,14 +281,13 @@ class ResultStrips(Exact):
 
 
 class Arrivals(Exact):
-    """How many images of every class arrive in every session of a plan.
+    """Number of images of every class that arrive in every session of a plan.
 
     Args:
-        place: Empty where there is only one.
-        classes: Names, in the order of their home.
-        home: The session that introduces each class, from 1; where all are known from the start, the one that brings
-            most of its images.
-        images: By session, how many of each class.
+        place: Name of data set and plan; empty if there is only one.
+        classes: Names of the classes, in the order of their home.
+        home: Session that introduces each class, from 1; its major session if all classes are known from the start.
+        images: For every session, the number of images of each class.
     """
 
     place: str
@@ -297,7 +297,7 @@ class Arrivals(Exact):
 
 
 class ClassArrivals(Exact):
-    """How classes are spread over sessions, by data set and plan."""
+    """Distribution of classes over sessions, by data set and plan."""
 
     kind: Literal["class-arrivals"] = "class-arrivals"
     title: str

@@ -1,4 +1,4 @@
-"""The machine in words."""
+"""A one-line description of the machine and its software."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ import limpet
 
 @cache
 def machine(*packages: str, shared: bool = False) -> str:
-    """Return processor, cores, accelerators, system and versions in one line, as a page about results states them."""
+    """Return processor, cores, accelerators, operating system and versions in one line, for pages of results.
+
+    Args:
+        packages: Further installed packages whose versions are added.
+        shared: Whether to note that other work runs on the same cores.
+    """
     import numpy as np
     import torch
 

@@ -1,4 +1,4 @@
-"""Figures of single items: embeddings in a plane, histograms, hits, and classes of sessions."""
+"""Figures of single items: 2-D projections, histograms, first hits, and classes by session."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from limpet_bench.suite import Suite
 from limpet_bench.tasks import Row, Task
 
 Pictures = dict[Place, Task]
-"""The task of every place."""
+"""The task that computes the picture of every place."""
 
 
 @singledispatch
 def picture_tasks(spec: FigureSpec, suite: Suite, rows: Sequence[Row]) -> Pictures:
-    """Return the task that computes a picture, for every place."""
+    """Return the task that computes the picture of every place; empty for figures without such tasks."""
     return {}
 
 
@@ -86,7 +86,10 @@ def _by_place(spec: FigureSpec, labels: Sequence[str], suite: Suite, rows: Seque
 
 
 def _shown(spec: Embedding | Histogram, suite: Suite, rows: Sequence[Row]) -> dict[Place, list[Row]]:
-    """Return the rows of the first seed by place; of images to train on, one place for all that is searched."""
+    """Return the rows of the first seed by place.
+
+    For a figure of training images, all places with the same training data become one.
+    """
     found = _by_place(spec, spec.labels(suite), suite, rows)
     if spec.part == "gallery":
         return found
@@ -121,7 +124,7 @@ def _of_sessions(kind: str, asked: Mapping[str, Any], rows: Sequence[Row]) -> Ta
 
 
 def missing_package(spec: FigureSpec) -> str | None:
-    """Return which package a figure waits for, and how to get it; None where nothing is missing."""
+    """Return a message if a package that a figure needs is not installed, with the way to install it; else None."""
     if not isinstance(spec, Embedding):
         return None
     try:
@@ -174,7 +177,7 @@ def _planes(spec: Embedding, name: str, found: Finished) -> FigureValue | None:
 
 @gathered.register
 def _quantities(spec: Histogram, name: str, found: Finished) -> FigureValue | None:
-    order = [OLD, *spec.labels(found.suite)]  # records forget the order of names
+    order = [OLD, *spec.labels(found.suite)]  # JSON records sort their keys
 
     def ordered(values: Any) -> Histograms:
         read = Histograms.model_validate(values)

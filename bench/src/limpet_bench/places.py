@@ -1,4 +1,4 @@
-"""Where a task is run, and what runs it."""
+"""The place where a task runs, and the type of the functions that run tasks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a task is run.
+    """Folders, device and connections of a task.
 
     Args:
-        needs: The folders of the tasks it needs, by role.
+        folder: Folder for the output of the task.
+        needs: Folders of the tasks that it needs, by role.
         root: Folder that holds the folders of the named data sets.
-        device: Where models are trained and used, such as "cpu" or "cuda:0".
-        cache: Folder for what tasks share, such as an old model's embeddings of a training set.
-        started_from: The models that training of the tasks it needs started from, by role, as the suite names them:
-            what opens a release that was made of a module of one's own.
-        api: How a model behind an API is asked; as usual when None.
+        device: Device that trains and runs models, such as "cpu" or "cuda:0".
+        cache: Folder that tasks share, such as for an old model's embeddings of a training set.
+        started_from: For each needed task whose training started from a model: that model as the suite names it, by
+            role. A release of your own module is opened with it.
+        api: Settings of models behind an API; None uses the defaults.
     """
 
     folder: Path
@@ -33,6 +34,6 @@ class Place(NamedTuple):
 
 
 Step = Callable[[Mapping[str, Any], Place], Mapping[str, Any]]
-"""Does what the settings of a task say, and returns the values of its record.
+"""Runs a task from its settings, and returns the values of its record.
 
-Among them may be "seconds", where it knows how long it took with what was done before an interruption."""
+A step that knows its duration including earlier interrupted runs returns it as "seconds"."""

@@ -16,11 +16,17 @@ from limpet.support import DataOnDevice, version_of
 from limpet_bench.suite import Values
 
 Changes = Mapping[str, Any]
-"""Settings other than those written, by dotted name: a trial, or what was chosen."""
+"""Settings that replace those of the suite, by dotted name: of a trial, or chosen by tuning."""
 
 
 def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
-    """Return everything that decides a run, defaults too: what the address of its task is made of."""
+    """Return all settings that determine the result of a run, with defaults; the address of its task depends on them.
+
+    Args:
+        values: Settings of one row of a suite.
+        seed: Random seed of the run.
+        root: Folder that holds the data sets, and published weights in its folder "weights".
+    """
     values = {**values, "seed": seed}
     name = values.pop("starts_from", None)
     start = None if name is None else open_release(name)
@@ -49,8 +55,12 @@ def experiment_of(values: Values, start: Release | None) -> Experiment:
     """Build an experiment from plain values.
 
     Args:
-        values: As `Experiment.from_settings` takes them.
-        start: The release that training starts from, whose network counts with what it leaves open.
+        values: Settings as for `Experiment.from_settings`.
+        start: The release that training starts from. The experiment uses its network; the model in `values` sets only
+            the dimension, the projection and zeta. None if training starts from no release.
+
+    Raises:
+        ConfigError: The release is not a model of images, or a value is invalid.
     """
     if start is not None:
         spec, given = start.encoder.spec, values["model"]
@@ -63,20 +73,20 @@ def experiment_of(values: Values, start: Release | None) -> Experiment:
 
 
 def starting_model(settings: Mapping[str, object]) -> Release | None:
-    """Open the model that a task starts from; None for one that does not.
+    """Return the model that a task starts from; None if it starts from none.
 
     Raises:
-        ConfigError: It is gone, or another one than when the task was made.
+        ConfigError: The model does not exist any more, or it has changed since the task was made.
     """
     asked: Any = settings.get("starts_from")
     return None if asked is None else proven_model(asked)
 
 
 def proven_model(asked: Mapping[str, str]) -> Release:
-    """Open the model of that name and fingerprint.
+    """Open a model by name, and check its fingerprint.
 
     Raises:
-        ConfigError: It is gone, or another one than when the task was made.
+        ConfigError: The model does not exist any more, or it has changed since the task was made.
     """
     found = open_release(asked["model"])
     if found.fingerprint != asked["fingerprint"]:
@@ -95,7 +105,7 @@ def experiment_on(
     machine: Machine | None = None,
     start: Release | None = None,
 ) -> Experiment:
-    """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0"."""
+    """Build an experiment from plain values for a device such as "cpu" or "cuda:0"."""
     found = experiment_of(values, start)
     recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
     weights = None if found.weights is None else weights_folder(str(found.weights), root)
@@ -113,14 +123,14 @@ FETCHED: Mapping[str, str] = {
     "resnet-50": PUBLISHED["resnet50"],
     "vit-b-16-in21k": PUBLISHED["vit_b"],
 }
-"""Published models by the names that suites give to the folders of their weights."""
+"""Published models, by the name of the folder of their weights in suites."""
 
 
 def weights_folder(name: str, root: Path | None) -> Path:
-    """Return the folder of published weights of that name.
+    """Return the folder of published weights with this name.
 
     Raises:
-        DataError: It is not there.
+        DataError: The folder, or its weights file, does not exist.
     """
     folder = (Path() if root is None else root) / "weights" / name
     named = f"'{FETCHED[name]}'" if name in FETCHED else "that model"
@@ -134,6 +144,6 @@ def weights_folder(name: str, root: Path | None) -> Path:
 
 
 def weights_digest(name: str, root: Path | None) -> str:
-    """Return the sha256 of a file of published weights, 24 hexadecimal digits."""
+    """Return the first 24 hexadecimal digits of the sha256 of a file of published weights."""
     with (weights_folder(name, root) / "model.safetensors").open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""The data that tasks are made from, opened by what their settings say of it."""
+"""Opens the data of tasks, as their settings describe it; opened data, splits and digests are cached."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ Settings = Mapping[str, Any]
 EVALUATION, VALIDATION = "evaluation", "validation"
 
 APART = UNSEEN_SHARE, UNLABELLED_SHARE = "unseen_share", "unlabelled_share"
-"""Options of a scenario of heads over models of images, as readers of texts have them: the share of classes left out of
-training, and the share of the other classes whose items have no label."""
+"""Options of a scenario of heads over image models, which the readers of texts have, too: the share of the classes that
+is left out of training, and the share of the other classes whose items have no label."""
 
 VALIDATION_SHARE = 0.2
-"""Share of the classes to fit on that a trial sets apart, where the data has no validation part: sets of texts."""
+"""Share of the training classes that a trial of heads sets apart for validation."""
 
 
 def searched(data: RetrievalData, part: str) -> tuple[ImageSet, ImageSet]:
-    """Return queries and gallery of the evaluation, or the validation images for both; see `searched_parts`."""
+    """Return queries and gallery of the evaluation, or the validation images as both; see `searched_parts`."""
     parts = data.parts()
     query, gallery = (parts[name] for name in searched_parts(data, part))
     return query, gallery
 
 
 def searched_parts(data: RetrievalData, part: str) -> tuple[str, str]:
-    """Return which parts of the data are queries and gallery: in the evaluation, or in a trial.
+    """Return the names of the parts that are queries and gallery, in the evaluation or in a trial.
 
     Raises:
-        ConfigError: There are no validation images.
+        ConfigError: The data has no validation images.
     """
     if part == EVALUATION:
         return "query", "gallery"
@@ -72,12 +72,13 @@ def searched_parts(data: RetrievalData, part: str) -> tuple[str, str]:
 
 
 class Searched(NamedTuple):
-    """What one part of a set of images is, known without its pixels.
+    """Facts about queries and gallery of a set of images.
 
     Args:
-        images: How many there are to embed.
-        leave_one_out: Whether they are the same images, and every query ignores itself.
-        labelled: Whether labels say who answers what.
+        digests: Digests of the queries and of the gallery, 24 hexadecimal digits each.
+        images: Number of images to embed.
+        leave_one_out: Whether queries and gallery are the same images, and every query ignores itself.
+        labelled: Whether labels define the relevant items of a query.
     """
 
     digests: tuple[str, str]
@@ -87,7 +88,7 @@ class Searched(NamedTuple):
 
 
 def searched_facts(data: Settings, root: Path | None, part: str) -> Searched:
-    """Return what is searched in a part of a set of images; computed once."""
+    """Return the facts about the queries and the gallery of a part of a set of images; cached."""
     return _searched(data["name"], root, json.dumps(data["options"], sort_keys=True), part)
 
 
@@ -105,10 +106,11 @@ def protocol_of(data: Settings, asked: Settings, root: Path | None, *, leave_one
     """Open a protocol with the ground truth of a data set.
 
     Args:
-        data: The data set, by name or path.
+        data: The data set; its "name" is a name or a path.
         asked: "name", "options" and "ground_truth", a path below the folder of the data set or "" for that folder.
         root: Folder that holds the folders of the named data sets.
-        leave_one_out: Whether queries and gallery are one set; a protocol that can leaves every query itself out.
+        leave_one_out: Whether queries and gallery are one set. A protocol with an option for this then excludes every
+            query from its own results, unless its options say otherwise.
 
     Raises:
         ConfigError: The protocol needs a ground truth, and the data set has no folder.
@@ -125,7 +127,7 @@ def protocol_of(data: Settings, asked: Settings, root: Path | None, *, leave_one
 
 
 def protocol_digest(protocol: Protocol) -> str:
-    """Return the digest of a protocol with its options and its ground truth, 24 hexadecimal digits."""
+    """Return a digest of a protocol, its options and its ground truth, 24 hexadecimal digits."""
     digest = hashlib.sha256()
     _feed(digest, protocol)
     return digest.hexdigest()[:24]
@@ -151,7 +153,7 @@ def _feed(digest: Any, value: Any) -> None:
 
 
 def split_of(data: Settings, scenario: Settings, root: Path | None) -> Split:
-    """Return who sees which of the images to train on; the last few are kept."""
+    """Return which training images the old and the new model see; the last few splits are cached."""
     options = json.dumps(data["options"], sort_keys=True)
     return _split(data["name"], root, options, scenario["name"], json.dumps(scenario["options"], sort_keys=True))
 
@@ -164,17 +166,23 @@ def _split(name: str, root: Path | None, options: str, scenario: str, scenario_o
 
 @lru_cache(maxsize=32)
 def rows_of_all(split: Split) -> NDArray[np.int64]:
-    """Return the rows that the old model or the new one sees; one array for all who ask."""
+    """Return the rows that the old or the new model sees, ascending; the array is cached and shared."""
     return np.union1d(split.old, split.new)
 
 
 def open_images(data: Settings, root: Path | None) -> RetrievalData:
-    """Open a set of images by name or path; the last few are kept open."""
+    """Open a set of images by name or path; the last two are cached."""
     return _images(data["name"], root, json.dumps(data["options"], sort_keys=True))
 
 
 def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: str) -> None:
-    """Refuse images with another number of channels than a model takes, before anything is run.
+    """Refuse images whose number of channels differs from that of a model, before any task runs.
+
+    Args:
+        data: "name" and "options" of the data set.
+        root: Folder that holds the folders of the named data sets.
+        wanted: Number of channels that the model takes.
+        what: Name of the model, for the message.
 
     Raises:
         ConfigError: The numbers differ.
@@ -197,16 +205,16 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
 
 
 def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root: Path | None) -> None:
-    """Refuse to measure how well classes are named where no model is trained on any of them.
+    """Refuse to measure accuracy on images of which no class is used in training.
 
     Args:
-        name: What the leaderboard calls the images to search.
+        name: Name of the searched images in the leaderboard.
         data: "name" and "options" of the data set that is searched.
-        trained_on: The same of the one that models are trained on.
+        trained_on: "name" and "options" of the data set that models are trained on.
         root: Folder that holds the folders of the named data sets.
 
     Raises:
-        ConfigError: The images to search have no labels, or only of classes that no model is trained on.
+        ConfigError: The searched images have no labels, or models are trained on none of their classes.
     """
     images, known = open_images(data, root), set(open_images(trained_on, root).to_train_on().class_names)
     named = set(images.query.class_names) if images.labelled else set()
@@ -220,7 +228,7 @@ def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root
 
 
 def part_digest(data: Settings, root: Path | None, part: str) -> str:
-    """Return the digest of one part of a set of images, such as "train"; computed once."""
+    """Return the digest of one part of a set of images, such as "train", 24 hexadecimal digits; cached."""
     return _digest(data["name"], root, json.dumps(data["options"], sort_keys=True), part)
 
 
@@ -245,7 +253,10 @@ def _texts(name: str, root: Path | None, options: str, part: str) -> TextData:
 
 
 def set_apart(data: TextData) -> TextData:
-    """Return a set made of the texts to fit on alone: some of their classes are searched, half asks the other half."""
+    """Return a validation set made of the training texts only.
+
+    A share `VALIDATION_SHARE` of their classes is set apart: half of these texts are queries, the others the gallery.
+    """
     everything = data.train.compact()
     labels = everything.labelled()
     aside = classes_apart(labels, len(everything.class_names), VALIDATION_SHARE, seed=0)
@@ -268,6 +279,7 @@ class Items:
 
     Args:
         train: Training items; they may have fewer classes than the others.
+        query: Queries.
         gallery: Items to search; the query set itself if every item searches the others.
         unlabelled: Further training items without labels, of other classes; None if there are none.
     """
@@ -279,23 +291,26 @@ class Items:
 
     @property
     def leave_one_out(self) -> bool:
-        """Whether queries and gallery are one set, and every query ignores itself."""
+        """Whether queries and gallery are the same set, and every query ignores itself."""
         return self.query is self.gallery
 
     def parts(self) -> dict[str, TextSet | ImageSet]:
-        """Return the sets that there are by name."""
+        """Return the sets by name, without "unlabelled" if there are no unlabelled items."""
         named = {"train": self.train, "query": self.query, "gallery": self.gallery, "unlabelled": self.unlabelled}
         return {name: part for name, part in named.items() if part is not None}
 
 
 def open_items(data: Settings, root: Path | None) -> Items:
-    """Open what heads over frozen models are of: texts or images by name, or images by path.
+    """Open the items of heads over frozen models: texts or images by name, or images by path.
 
     Args:
-        data: "name" and "options" of the data set; of images "apart" too, where some classes are not trained on: the
-            shares of `APART`, and the "seed" that draws the classes. For a trial, "part" is `VALIDATION`, and only
-            items to train on are returned.
+        data: "name" and "options" of the data set. For images also "apart", if some classes are left out of training:
+            the shares of `APART`, and the "seed" that draws the classes. For a trial, "part" is `VALIDATION`: queries
+            and gallery are then made of training items.
         root: Folder that holds the folders of the named data sets.
+
+    Raises:
+        ConfigError: The images to search have no labels, or the texts have no queries and gallery.
     """
     options, aside = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "apart"))
     part = data.get("part", EVALUATION)
@@ -325,7 +340,7 @@ def _image_items(name: str, root: Path | None, options: str, aside: str, part: s
 
 
 def digests_of(data: Settings, root: Path | None) -> dict[str, str]:
-    """Return the digest of every part of `open_items`, 24 hexadecimal digits; computed once."""
+    """Return the digest of every part of `open_items`, 24 hexadecimal digits; cached."""
     return dict(_item_digests(json.dumps(data, sort_keys=True), root))
 
 
@@ -338,11 +353,11 @@ def _item_digests(data: str, root: Path | None) -> tuple[tuple[str, str], ...]:
 
 
 def open_setting(settings: Settings, root: Path | None) -> Setting:
-    """Return images, queries, plan and memory of a task.
+    """Return images, queries, plan and memory budget of a task.
 
     Args:
-        settings: "data", "divided" (see `closed_set`), "plan" with its name and options, and "budget", which a first
-            session does without: it replays nothing, whatever its learners will.
+        settings: "data", "divided" (see `closed_set`), "plan" with its name and options, and "budget". A task of a
+            first session has no "budget", because it replays nothing.
         root: Folder that holds the folders of the named data sets.
     """
     data = closed_set(open_images(settings["data"], root), **settings["divided"])

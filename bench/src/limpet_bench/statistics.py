@@ -1,11 +1,11 @@
-"""The mathematics of a leaderboard: means over seeds, ranks over cells, what they tell apart, and who is dominated.
+"""Statistics of a leaderboard: means over seeds, ranks over cells, significance tests, and the Pareto front.
 
-A *cell* is a data set with a scenario, such as Omniglot with new classes; a *label* is what is ranked, a method with
-its options. Ranks are compared because scores of different cells are not alike: a difference of 0.01 is much in one and
-nothing in another (Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7, 2006).
+A *cell* is a data set with a scenario, such as Omniglot with new classes. A *label* is what is ranked: a method with
+its options. Ranks are compared because scores of different cells are not comparable: a difference of 0.01 is large in
+one cell and small in another (Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7, 2006).
 
-A label that is not complete in a cell, because a run failed there or was never made, has NaN for a value there. It
-shares the last ranks of the cell: a mean over the seeds that survived would reward failing on the others.
+A label without all its runs in a cell, because one failed or was not made, has the value NaN there. It shares the last
+ranks of the cell, because a mean over the other seeds would reward a failure.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from limpet_bench.leaderboard import Run, SeedMean
 Key = tuple[str, str, str]  # data, scenario, label
 
 LEVEL = 0.05
-RESAMPLES = 10_000  # the smallest p-value that can be found is then 0.0001
+RESAMPLES = 10_000  # the smallest possible p-value is then about 0.0001
 
-_AT_ONCE = 2_000_000  # ranks drawn at once: 16 MB
-_ROUNDING = 1e-9  # statistics nearer than this are equal: their sums were added in another order
+_AT_ONCE = 2_000_000  # ranks shuffled at once: 16 MB
+_ROUNDING = 1e-9  # statistics closer than this are equal: they may differ by the order of summation
 
 
 class Friedman(NamedTuple):
-    """What the test says against the hypothesis that all labels are equally good.
+    """Result of the Friedman test of the hypothesis that all labels are equally good.
 
     Args:
         chi_square: Friedman's statistic (Demšar, section 3.2.2).
-        f: Iman and Davenport's, which is less conservative; infinite where all cells order alike.
-        f_p_value: The p-value of ``f``, good for many cells (Demšar: more than ten) only.
-        p_value: The share of random orders in every cell that agree at least as much: right for few cells too.
-        cells: How many rows of ranks there are: data sets, where cells of one were pooled.
-        labels: How many labels there are.
+        f: The statistic of Iman and Davenport, which is less conservative; infinite if all cells have the same order.
+        f_p_value: The p-value of ``f``, valid only for many cells (Demšar: more than ten).
+        p_value: Share of random permutations that agree at least as much; also valid for few cells.
+        cells: Number of rows of ranks: cells, or data sets if the cells of each were pooled.
+        labels: Number of labels.
     """
 
     chi_square: float
@@ -49,7 +49,9 @@ class Friedman(NamedTuple):
 
 
 def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
-    """Return mean and deviation of the values (S,) that are there; None where none is.
+    """Return mean and standard deviation of the values (S,) that are not NaN; None if all are.
+
+    The deviation is that of a sample (divisor S - 1); None for a single value.
 
     >>> mean_over_seeds([0.25, 0.75, float("nan")])
     SeedMean(mean=0.5, deviation=0.3535533905932738, seeds=2)
@@ -65,10 +67,10 @@ def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
 
 
 def seed_means(rows: Sequence[Run], measure: str) -> dict[Key, SeedMean | None]:
-    """Return mean and deviation over seeds of every (data, scenario, label), in the order of the rows.
+    """Return mean and standard deviation over seeds for every (data, scenario, label), in the order of the rows.
 
     Raises:
-        DataError: Two runs are of the same data, scenario, label and seed.
+        DataError: Two runs have the same data, scenario, label and seed.
     """
     values: dict[Key, list[float]] = {}
     seen: set[Hashable] = set()
@@ -86,18 +88,18 @@ def seed_means(rows: Sequence[Run], measure: str) -> dict[Key, SeedMean | None]:
 
 
 def cell_ranks(values: ArrayLike, *, higher_is_better: bool = True) -> NDArray[np.float64]:
-    """Rank the labels of every cell: 1 is best, equal values share the mean of their ranks.
+    """Rank the labels of every cell: 1 is best, and equal values share the mean of their ranks.
 
     Args:
-        values: One row per cell, one column per label, (N, k). NaN is worse than any number; several share the last
-            ranks, so that those of a cell always add up to k (k + 1) / 2.
+        values: One row per cell and one column per label, (N, k). NaN is worse than any number; several NaN share the
+            last ranks. So the ranks of a cell always add up to k (k + 1) / 2.
         higher_is_better: Whether the highest value has rank 1.
 
     Returns:
-        (N, k), each in [1, k].
+        Ranks (N, k), each in [1, k].
 
     Raises:
-        DataError: Not of two dimensions, or an infinite value.
+        DataError: The values do not have two dimensions, or one is infinite.
 
     >>> cell_ranks([[0.5, 0.25, 0.5, float("nan")]]).tolist()
     [[1.5, 3.0, 1.5, 4.0]]
@@ -114,18 +116,19 @@ def cell_ranks(values: ArrayLike, *, higher_is_better: bool = True) -> NDArray[n
 
 
 def ranks_by_data_set(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Return ranks with one row per data set: labels ranked by their mean rank over its cells.
+    """Return ranks with one row per data set: labels are ranked by their mean rank over its cells.
 
-    Scenarios of one data set, and test sets that the same models search, share images, splits and often an old model:
-    they order labels much alike. The tests below ask how often *independent* orders would agree as much. Counted apart,
-    such cells would be taken for independent evidence, and chance for a difference (Demšar, section 3: N data sets).
+    Scenarios of one data set, and test sets for the same models, share images, splits and often an old model. So they
+    rank labels similarly. The tests below ask how often *independent* rankings would agree as much. Without this
+    pooling, such cells would count as independent evidence, and chance could look like a difference (Demšar, section 3:
+    N data sets).
 
     Args:
-        ranks: What `cell_ranks` returned, (N, k).
-        data: The data set that the models of every cell were trained on, (N,).
+        ranks: Ranks (N, k) from `cell_ranks`.
+        data: Data set that the models of every cell were trained on, (N,).
 
     Returns:
-        (data sets, k), in the order of their first cells; each in [1, k].
+        Ranks (data sets, k), in the order of their first cells, each in [1, k].
 
     >>> ranks_by_data_set([[1, 2], [1, 2], [2, 1]], ["a", "a", "b"]).tolist()
     [[1.0, 2.0], [2.0, 1.0]]
@@ -145,14 +148,15 @@ def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> 
         chi_square = 12 N / (k (k + 1)) (sum_j R_j^2 - k (k + 1)^2 / 4)
         f = (N - 1) chi_square / (N (k - 1) - chi_square)       with k - 1 and (k - 1)(N - 1) degrees of freedom
 
-    as printed, without a correction for ties. Both distributions hold for many cells, and a bench has few: with two
-    cells that order three labels alike ``f`` is infinite, though chance does that one time in six. So ranks are also
-    shuffled within every cell, and ``p_value`` is (count + 1) / (resamples + 1), never 0 (Phipson and Smyth, 2010).
+    as printed, without a correction for ties. Both distributions are valid for many cells, but a bench has few. If two
+    cells rank three labels in the same order, ``f`` is infinite, although chance does this one time in six. So ranks
+    are also shuffled within every cell, and ``p_value`` is (count + 1) / (resamples + 1), never 0 (Phipson and Smyth,
+    2010).
 
     Args:
-        ranks: Rows that are independent of one another, see `ranks_by_data_set`, (N, k).
-        resamples: How many times to shuffle.
-        seed: Seed of the shuffles.
+        ranks: Ranks (N, k) whose rows are independent of one another; see `ranks_by_data_set`.
+        resamples: Number of shuffles.
+        seed: Random seed of the shuffles.
 
     Raises:
         ConfigError: Fewer than 2 cells or 2 labels, or fewer than 1 resample.
@@ -191,15 +195,15 @@ def _share_as_large(ranks: NDArray[np.float64], least: float, resamples: int, se
 
 
 def critical_difference(labels: int, cells: int, *, level: float = LEVEL) -> float:
-    """Return how far average ranks must lie apart to be told apart (Nemenyi 1963; Demšar, section 3.2.2).
+    """Return the smallest significant difference of average ranks (Nemenyi 1963; Demšar, section 3.2.2).
 
     CD = q sqrt(k (k + 1) / (6 N)), where q is the quantile of the Studentized range for k groups and infinitely many
     degrees of freedom, divided by sqrt(2).
 
     Args:
-        labels: How many labels k are compared, each with each.
-        cells: How many independent rows N they were ranked in.
-        level: The chance of telling any two apart where none differ.
+        labels: Number of labels k; all pairs are compared.
+        cells: Number of independent rows N of ranks.
+        level: Significance level: the probability of any significant difference if no labels differ.
 
     Raises:
         ConfigError: Fewer than 2 labels or 1 cell, or a level not between 0 and 1.
@@ -216,15 +220,15 @@ def critical_difference(labels: int, cells: int, *, level: float = LEVEL) -> flo
 
 
 def indistinct_groups(average_ranks: ArrayLike, difference: float) -> list[list[int]]:
-    """Return the groups of labels that the bars of a critical-difference diagram join (Demšar, section 3.2.4).
+    """Return the groups of labels that the bars of a critical-difference diagram connect (Demšar, section 3.2.4).
 
     Args:
-        average_ranks: (k,).
-        difference: Critical difference, from `critical_difference`; ranks at least that far apart differ significantly.
+        average_ranks: Average ranks of the labels (k,).
+        difference: Critical difference, from `critical_difference`; ranks at least this far apart differ significantly.
 
     Returns:
-        Positions of the labels of every group, best first. A group is maximal and has at least two labels; its best
-        and worst ranks are less than the difference apart.
+        Positions of the labels of every group, best first. A group is maximal and has at least two labels. Its best
+        and worst ranks differ by less than the critical difference.
 
     >>> indistinct_groups([2.0, 3.5, 1.0, 2.75], 1.5)
     [[2, 0], [0, 3], [3, 1]]
@@ -243,18 +247,19 @@ def indistinct_groups(average_ranks: ArrayLike, difference: float) -> list[list[
 
 
 def pareto_front(points: ArrayLike) -> NDArray[np.bool_]:
-    """Mark the points that no other dominates: none is as large in every coordinate and larger in one.
+    """Return a mask of the points that no other point dominates.
 
-    Equal points are both marked, or both not. A point with a NaN is never marked and dominates nothing.
+    A point dominates another if it is at least as large in every coordinate and larger in one. Equal points get the
+    same value. A point with a NaN is never in the front and dominates nothing.
 
     Args:
-        points: Such as P_comp and P_up, larger is better in both, (n, 2).
+        points: Points (n, d), such as P_comp and P_up; larger is better in every coordinate.
 
     Returns:
-        (n,).
+        Mask (n,) of the Pareto front.
 
     Raises:
-        DataError: Not of two dimensions.
+        DataError: The points do not have two dimensions.
 
     >>> pareto_front([[0.5, 0.25], [0.25, 0.5], [0.25, 0.25]]).tolist()
     [True, True, False]

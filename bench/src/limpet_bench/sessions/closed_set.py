@@ -1,4 +1,4 @@
-"""Test queries of the classes that were trained on, as learning in sessions is scored."""
+"""Closed-set data: training images and test queries of the same classes, for learning in sessions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, refuse
 
 LEAST_KEPT = 2
-"""Images of every class that stay for training, so that a session can set one apart and learn from the other."""
+"""Smallest number of training images per class: a session sets one apart and trains on the other."""
 
 
 @dataclass(frozen=True)
 class ClosedSet:
-    """Images to train on and test queries of the same classes, checked once when built.
+    """Training images and test queries of the same classes, validated when built.
 
     Args:
         name: Name of the data set.
+        train: Training images.
         test: Test queries, labelled in the same classes.
-        description: One line for people: how the two were divided.
+        description: One line that says how images and queries were divided.
 
     Raises:
-        DataError: The parts name other classes or have other shapes, an image is in both, or there is no query.
+        DataError: The parts differ in class names or shape, they share an image, or there is no query.
     """
 
     name: str
@@ -54,17 +55,17 @@ class ClosedSet:
 
 
 def closed_set(data: RetrievalData, *, test_images: int | None = None, classes: int | None = None) -> ClosedSet:
-    """Divide a data set into images to train on and test queries of the same classes.
+    """Divide a data set into training images and test queries of the same classes.
 
     Args:
         data: The data set; its gallery is not used.
-        test_images: Number of images per class that become test queries and leave training: the first ones in the order
-            of the data, such as drawings 0 to 3 of Omniglot. None takes the data set's own queries.
-        classes: Number of classes to keep, at least 2, the first ones; None keeps all.
+        test_images: Number of images per class that become test queries and are removed from training: the first ones
+            in the order of the data, such as drawings 0 to 3 of Omniglot. None uses the queries of the data set.
+        classes: Number of classes to keep, at least 2; the first ones are kept. None keeps all.
 
     Raises:
-        ConfigError: A number is out of range, a class would keep fewer than two images to train on, or the data set
-            searches other classes than it trains on.
+        ConfigError: A number is out of range, a class would keep fewer than two training images, or a query of the data
+            set has a class without training images.
         DataError: Training images and queries share an image.
     """
     everything = data.to_train_on().compact()
@@ -92,7 +93,7 @@ def _first_classes(images: ImageSet, count: int) -> ImageSet:
 
 
 def _divided(name: str, images: ImageSet, test_images: int) -> tuple[ImageSet, ImageSet]:
-    """Set the first images of every class apart; what remains comes first."""
+    """Set apart the first images of every class; return the remaining images, then those set apart."""
     refuse(test_images < 1, f"test_images = {test_images}.", "at least 1")
     counts = class_counts(images.labels)
     fewest = int(counts.argmin())

@@ -1,4 +1,4 @@
-"""Exemplars: the few images that later sessions see again, under one budget shared by all sessions."""
+"""Exemplars: the images kept for replay in later sessions, within one budget for all sessions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from limpet.methods import Batch, View
 from limpet.training import encoded_batches
 from limpet_bench.sessions.perturbations import PERTURBATIONS
 
-_SAME = 1e-6  # distances nearer than this are a tie, such as those of two images to their mean, whatever the rounding
+_SAME = 1e-6  # distances closer than this are a tie: two images are equally far from their mean, up to rounding
 
 
 def quotas(labels: Labels, budget: int, *, fill: bool = False, seed: int = 0) -> NDArray[np.int64]:
     """Divide a budget among the classes that have candidates.
 
-    Every class gets budget // classes, at most what it has; the released CVS code leaves the rest of the budget
-    unused. With ``fill``, or where there are more classes than slots, the rest goes round, one to every class that
-    has more candidates, and in the last round to classes drawn at random (Rainbow Memory fills at random; Product-M
-    has 3,000 slots for 2,743 classes).
+    Every class gets budget // classes, at most its number of candidates; as in the released CVS code, the rest of the
+    budget stays unused. With ``fill``, or if there are more classes than slots, the rest is divided evenly among the
+    classes with further candidates, and the last slots go to classes drawn at random (Rainbow Memory fills at random;
+    Product-M has 3,000 slots for 2,743 classes).
 
     Args:
         labels: Class of every candidate (N,).
-        budget: Images to keep in all, at least 1.
-        fill: Whether to spend what is left over.
-        seed: Draws the classes of the last round.
+        budget: Total number of images to keep, at least 1.
+        fill: Whether to use the rest of the budget.
+        seed: Random seed for the classes that get the last slots.
 
     Returns:
-        Images to keep of every class, int64 (largest label + 1,); their sum is at most the budget.
+        Number of images to keep of every class, int64 (largest label + 1,); the sum is at most the budget.
+
+    Raises:
+        ConfigError: The budget is below 1.
 
     >>> quotas(np.repeat([0, 1, 3], [9, 1, 9]), 10).tolist()
     [3, 1, 0, 3]
@@ -55,18 +58,18 @@ def quotas(labels: Labels, budget: int, *, fill: bool = False, seed: int = 0) ->
 def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[np.int64]) -> RowNumbers:
     """Choose exemplars whose mean stays closest to the mean of their class (iCaRL, arXiv:1611.07725, Algorithm 4).
 
-    Pick k of a class is argmin_x ‖μ - (S + x) / k‖, S being the sum of the earlier picks, over unit vectors; μ is not
-    normalised again and ties go to the first row. CVS writes of "random neighbours around the mean"; its released
-    code does this. All classes pick at once: O(picks · N · D).
+    Vectors are scaled to unit length. Pick k of a class is argmin_x ‖μ - (S + x) / k‖, where S is the sum of the
+    earlier picks and μ the mean of the class, which is not normalised again. Ties go to the first row. The CVS paper
+    says "random neighbours around the mean", but its released code does this. All classes pick at once:
+    O(picks · N · D).
 
     Args:
         vectors: Embeddings of the candidates (N, D), of any length.
         labels: Class of every candidate (N,).
-        wanted: Images to choose of every class (largest label + 1,), at most all it has; see `quotas`.
+        wanted: Number of images to choose of every class (largest label + 1,); at most all are chosen. See `quotas`.
 
     Returns:
-        Rows class by class, each class in the order of choice, so that its first ones are the best of any smaller
-        number.
+        Rows class by class, each class in the order of choice: the first n rows of a class are its choice for n.
 
     >>> herding(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), np.array([0, 0, 0]), np.array([2])).tolist()
     [2, 0]
@@ -98,13 +101,13 @@ def random_exemplars(labels: Labels, wanted: NDArray[np.int64], seed: int) -> Ro
 
 
 def vote_uncertainty(predictions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return 1 - (votes of the most frequent class) / A over A perturbed copies of an image (Rainbow Memory, Eq. 3).
+    """Return 1 - (votes for the most frequent class) / A over A perturbed copies of an image (Rainbow Memory, Eq. 3).
 
     Args:
         predictions: Class predicted for every image and copy, int64 (N, A), A at least 1.
 
     Returns:
-        Uncertainty of every image (N,), from 0 to 1 - 1 / A.
+        Uncertainty of every image (N,), in [0, 1 - 1 / A].
 
     >>> vote_uncertainty(np.array([[4, 4, 4, 4], [1, 2, 1, 3]])).tolist()
     [0.0, 0.5]
@@ -124,16 +127,16 @@ def spread_by_uncertainty(
 ) -> RowNumbers:
     """Choose exemplars from the most certain to the least (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
 
-    The candidates of a class are sorted by rising uncertainty, and of n of them every (n // wanted)-th is taken,
-    beginning with the most certain; ties keep the order of the rows.
+    The n candidates of a class are sorted by rising uncertainty; ties keep the order of the rows. Every
+    (n // wanted)-th one is chosen, beginning with the most certain.
 
     Args:
-        uncertainty: Of every candidate (N,), such as `vote_uncertainty`.
+        uncertainty: Uncertainty of every candidate (N,), such as from `vote_uncertainty`.
         labels: Class of every candidate (N,).
-        wanted: Images to choose of every class (largest label + 1,).
+        wanted: Number of images to choose of every class (largest label + 1,).
 
     Returns:
-        Rows class by class, each class by rising uncertainty; all it has where that is not more than wanted.
+        Rows class by class, each class by rising uncertainty; all rows of a class that has at most `wanted`.
 
     >>> spread_by_uncertainty(np.array([0.5, 0.1, 0.9, 0.3]), np.array([0, 0, 0, 0]), np.array([2])).tolist()
     [1, 0]
@@ -170,7 +173,7 @@ def _class_means(unit: NDArray[np.floating[Any]], labels: Labels, classes: int) 
 
 
 def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> RowNumbers:
-    """Return, for every group of a sorted list, the first place of its lowest value, up to rounding."""
+    """Return the position of the lowest value of every group, the first one of a tie; `groups` must be sorted."""
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     lowest = np.repeat(np.minimum.reduceat(values, starts), np.diff(starts, append=len(groups)))
     places = np.where(values <= lowest + _SAME, np.arange(len(values)), len(values))
@@ -179,15 +182,16 @@ def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> RowNu
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """What the exemplars that are kept after a session are chosen from, and with what.
+    """The images from which exemplars are chosen after a session, and the model that chooses them.
 
     Args:
-        images: The session's images followed by the exemplars kept so far, labelled in rows of the classifier.
+        images: The images of the session, followed by the exemplars kept so far; labels are rows of the classifier.
         release: The model of that session.
-        budget: Exemplars to keep in all, at least 1.
+        budget: Total number of exemplars to keep, at least 1.
         first: Whether it was the first session.
-        batch_size: Images read at a time.
-        device: Where to embed; the CPU when left out.
+        seed: Random seed of the choice.
+        batch_size: Number of images read at a time.
+        device: Device that embeds the images; None is the CPU.
     """
 
     images: ImageSet
@@ -200,11 +204,11 @@ class Candidates:
 
 
 Choose = Callable[[Candidates], RowNumbers]
-"""Returns rows of the candidates' images, int64, none twice; the same for the same release, seed and batch size."""
+"""Returns distinct rows of the candidate images, int64; deterministic for a release, a seed and a batch size."""
 
 
 def by_herding(candidates: Candidates) -> RowNumbers:
-    """Keep of every class the images whose mean stays closest to the mean of the class (CVS); see `herding`."""
+    """Choose the images of every class whose mean stays closest to the mean of the class (CVS); see `herding`."""
     images = candidates.images
     wanted = quotas(images.labels, candidates.budget, seed=candidates.seed)
     embedded = embed_images(candidates.release, images, batch_size=candidates.batch_size, device=candidates.device)
@@ -212,10 +216,10 @@ def by_herding(candidates: Candidates) -> RowNumbers:
 
 
 def by_uncertainty(candidates: Candidates) -> RowNumbers:
-    """Keep certain and uncertain images of every class (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
+    """Choose certain and uncertain images of every class (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
 
-    Uncertain is an image whose perturbed copies the classifier does not agree on; see `spread_by_uncertainty`. After
-    the first session the choice is random, as in the comparison of CVS.
+    An image is uncertain if the classifier predicts different classes for its perturbed copies; see
+    `spread_by_uncertainty`. After the first session the choice is random, as in the comparison of CVS.
     """
     if candidates.first:
         return at_random(candidates)
@@ -225,13 +229,13 @@ def by_uncertainty(candidates: Candidates) -> RowNumbers:
 
 
 def at_random(candidates: Candidates) -> RowNumbers:
-    """Keep random images of every class within the budget; nothing is embedded."""
+    """Choose random images of every class within the budget, without embedding them."""
     labels, seed = candidates.images.labels, candidates.seed
     return random_exemplars(labels, quotas(labels, candidates.budget, fill=True, seed=seed), seed)
 
 
 def everything(candidates: Candidates) -> RowNumbers:
-    """Keep all images, whatever the budget: for learners that train on all data so far."""
+    """Choose all images, whatever the budget, for learners that train on all data so far."""
     return np.arange(len(candidates.images))
 
 
@@ -244,7 +248,7 @@ EXEMPLARS: dict[str, Choose] = {
 
 
 def passes(memory: str, *, first: bool) -> int:
-    """Return how often a choice embeds every candidate: part of what a learner costs.
+    """Return how many times a memory embeds every candidate, which is part of the cost of a learner.
 
     >>> passes("herding", first=True), passes("uncertainty", first=False), passes("everything", first=True)
     (1, 12, 0)
@@ -256,7 +260,7 @@ def passes(memory: str, *, first: bool) -> int:
 def votes(candidates: Candidates) -> NDArray[np.int64]:
     """Return the class that a release predicts for every perturbed copy of every image, int64 (N, 12).
 
-    Images are read once; of a batch and one perturbation only the predictions are kept.
+    Images are read once. Only the predictions are kept in memory.
 
     Raises:
         ConfigError: The release has no classifier.
@@ -280,7 +284,7 @@ def votes(candidates: Candidates) -> NDArray[np.int64]:
 
 
 def perturbed(loader: Iterable[Batch], seed: int) -> Iterator[Batch]:
-    """Yield every batch once under each of the perturbations; draws depend on the seed and the place of the batch."""
+    """Yield every batch once under each perturbation; random draws depend on the seed and the number of the batch."""
     for number, batch in enumerate(loader):
         generator = generator_at(seed, number)
         for perturb in PERTURBATIONS.values():

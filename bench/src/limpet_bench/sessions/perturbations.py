@@ -1,8 +1,8 @@
-"""The twelve perturbations under which Rainbow Memory asks a classifier for its vote.
+"""The twelve perturbations of Rainbow Memory, under which the predictions of a classifier are compared.
 
 Bang et al., CVPR 2021, arXiv:2103.17230, Section 4.1, with the parameters of the released code: holes, flips, rotations
 and changes of brightness. Each takes uint8 images (B, channels, height, width) and a CPU generator, and returns the
-same type and shape; every image has its own draw.
+same type and shape. Random parameters are drawn for every image.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ Perturbation = Callable[[Tensor, torch.Generator], Tensor]
 def cutout(images: Tensor, generator: torch.Generator, *, share: float) -> Tensor:
     """Cover a square hole in every image (Cutout, DeVries and Taylor, arXiv:1708.04552).
 
-    Its centre is any pixel, so that a part of the hole may lie outside. Two departures from the released code of
-    Rainbow Memory: a hole is a share of the side, since 8, 16, 24 and 32 pixels were meant for images of 32; and it
-    is filled with the mean of its image, by channel, where that code writes the mean of one data set.
+    The centre of the hole is a random pixel, so a part of the hole may lie outside the image. This departs twice from
+    the released code of Rainbow Memory. The size of the hole is a share of the side of the image: the 8, 16, 24 and 32
+    pixels of that code are meant for images of 32 pixels. The hole is filled with the mean of its image, by channel;
+    that code uses the mean of one data set.
 
     Args:
         images: uint8 (B, channels, height, width).
-        generator: CPU generator of the draws.
+        generator: CPU generator that draws the centres.
         share: Side of the hole as a share of the side of the image, above 0.
     """
     count, _, height, width = images.shape
@@ -39,14 +40,14 @@ def cutout(images: Tensor, generator: torch.Generator, *, share: float) -> Tenso
 
 
 def _covered(side: int, share: float, centres: Tensor) -> Tensor:
-    """Return which places (B, side) are within the hole around each centre (B,)."""
+    """Return a mask (B, side) of the rows or columns that are within the hole around each centre (B,)."""
     length = max(1, round(share * side))
     places = torch.arange(side) - centres[:, None] + length // 2
     return (places >= 0) & (places < length)
 
 
 def vertical_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror every image top to bottom with probability one half."""
+    """Flip every image vertically with probability one half."""
     return random_flip(images.transpose(2, 3), generator).transpose(2, 3)
 
 
@@ -56,12 +57,12 @@ def rotation(images: Tensor, generator: torch.Generator, *, degrees: float) -> T
 
 
 def inversion(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Turn light into dark in all images; nothing is drawn."""
+    """Invert the brightness of all images; nothing is random."""
     return 255 - images
 
 
 def solarisation(images: Tensor, generator: torch.Generator, *, threshold: int) -> Tensor:
-    """Invert the pixels that are at or above a threshold; nothing is drawn.
+    """Invert the pixels that are at or above a threshold; nothing is random.
 
     >>> solarisation(torch.tensor([0, 127, 128, 255], dtype=torch.uint8), torch.Generator(), threshold=128).tolist()
     [0, 127, 127, 0]
@@ -83,4 +84,4 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "solarisation-64": partial(solarisation, threshold=64),
     "solarisation-32": partial(solarisation, threshold=32),
 }
-"""The A = 12 of the paper, by name."""
+"""The A = 12 perturbations of the paper, by name."""

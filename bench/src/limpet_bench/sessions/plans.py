@@ -1,9 +1,9 @@
-"""Which images and classes arrive in which session: the three setups of CVS, and what all learners share.
+"""Session plans: which images and classes arrive in which session, in the three setups of CVS.
 
 Paper: Continual Learning for Visual Search with Backward Consistent Feature Embedding (CVPR 2022, Section 4). The
-setups are pure functions of the labels of the whole training set, int64 (N,), and a seed; plans hold row numbers into
-it. Sessions count from 0 here and from 1 in messages and in the paper. The public lists were drawn with another
-generator: counts agree with them, the images drawn do not.
+setups are pure functions of a seed and of the labels of the whole training set, int64 (N,). Plans hold row numbers of
+that set. Sessions are numbered from 0 here, and from 1 in messages and in the paper. The public lists were drawn with
+another random generator: the counts agree with them, the drawn images do not.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from numpy.typing import NDArray
 from limpet.data import ImageSet, Labels, RowNumbers, check_labels, generator_of, lowest_of_each_class
 from limpet.errors import DataError, refuse, unknown_name
 
-_CLOSE = 1e-9  # added before cutting off: 0.29 * 100 is 28.999999999999996
+_CLOSE = 1e-9  # added before rounding down, because 0.29 * 100 is 28.999999999999996
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The images of every session, checked once when built.
+    """The images of every session, validated when built.
 
     Args:
+        name: Name of the setup.
         labels: Class of every image of the training set, int64 (N,).
-        training: Rows each session trains on and adds to the gallery, ascending; one array per session.
-        validation: Rows each session sets aside as validation queries, ascending; one array per session.
-        home: Session that introduces each class, in the blurry setup its major session; -1 for a class never used;
-            int64 (largest label + 1,).
-        known_from_start: Whether the first session knows all classes and asks all queries: the blurry setup.
-        asked: What the plan was made from, by name.
+        training: Rows that each session trains on and adds to the gallery, ascending; one array per session.
+        validation: Rows that each session sets aside as validation queries, ascending; one array per session.
+        home: Session that introduces each class (in the blurry setup, its major session), int64 (largest label + 1,);
+            -1 for an unused class.
+        known_from_start: Whether all classes and all queries are known from the first session on, as in the blurry
+            setup.
+        asked: Options that the plan was made with, by name.
 
     Raises:
-        ConfigError: A session has no image, a row occurs twice, or the first session has no validation query.
+        ConfigError: A session has no training image, a row occurs twice, or the first session has no validation query.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Plan:
 
     @property
     def sessions(self) -> int:
-        """How many sessions there are."""
+        """Number of sessions."""
         return len(self.training)
 
     def rows(self, session: int) -> RowNumbers:
@@ -65,28 +67,31 @@ class Plan:
         return self.training[self._known(session)]
 
     def queries(self, session: int) -> RowNumbers:
-        """Return the validation queries in force after a session, ascending: those of all sessions so far, or all."""
+        """Return the rows of the validation queries used after a session, ascending.
+
+        These are the queries of all sessions so far, or of all sessions if all classes are known from the start.
+        """
         last = self.sessions if self.known_from_start else self._known(session) + 1
         return np.sort(np.concatenate(self.validation[:last]))
 
     def introduced(self, session: int) -> NDArray[np.int64]:
-        """Return the classes that a session makes known, ascending: all of them in the first blurry session."""
+        """Return the classes that a session introduces, ascending; the first blurry session introduces all."""
         if self.known_from_start:
             return np.flatnonzero(self.home >= 0) if self._known(session) == 0 else np.empty(0, np.int64)
         return np.flatnonzero(self.home == self._known(session))
 
     def classes_seen(self, session: int) -> NDArray[np.int64]:
-        """Return the classes known after a session, in the order they came: rows of a classifier that grows."""
+        """Return the classes known after a session, in order of introduction: the rows of a growing classifier."""
         return np.concatenate([self.introduced(earlier) for earlier in range(self._known(session) + 1)])
 
     @cached_property
     def training_counts(self) -> NDArray[np.int64]:
-        """Training images by class and session, (largest label + 1, sessions)."""
+        """Number of training images by class and session, (largest label + 1, sessions)."""
         return self._counts(self.training)
 
     @cached_property
     def validation_counts(self) -> NDArray[np.int64]:
-        """Validation queries that each session sets aside, by class and session, (largest label + 1, sessions)."""
+        """Number of validation queries set aside, by class and session, (largest label + 1, sessions)."""
         return self._counts(self.validation)
 
     def _counts(self, parts: tuple[RowNumbers, ...]) -> NDArray[np.int64]:
@@ -116,18 +121,19 @@ Spread = Literal["all", "others"]
 
 
 def disjoint(labels: Labels, *, sessions: int = 5, validation: float | int = 0.1, seed: int = 0) -> Plan:
-    """Every session brings classes of its own, all their images, and never an earlier class.
+    """Plan sessions with disjoint classes: each class arrives in one session, with all its images.
 
     Args:
         labels: Class of every image (N,).
-        sessions: How many; classes are dealt evenly, the first sessions have one more where they do not divide.
+        sessions: Number of sessions. Classes are divided evenly; the first sessions get one more if there is a
+            remainder.
         validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
-            Tiny-ImageNet); a whole number is a count per class (see `general_incremental`).
-        seed: Chooses classes and queries.
+            Tiny-ImageNet). An integer is a count per class (see `general_incremental`).
+        seed: Random seed for classes and queries.
 
     Raises:
         DataError: The labels are not int64 (N,) from 0.
-        ConfigError: The plan is impossible: too few classes, or an option out of range.
+        ConfigError: The plan is impossible: too few classes, a class with a single image, or an option out of range.
     """
     counts = _class_counts(labels)
     _check_sessions(sessions, int((counts > 0).sum()))
@@ -146,23 +152,24 @@ def blurry(
     validation: float | int = 0.1,
     seed: int = 0,
 ) -> Plan:
-    """Every class has a major session, and a share of its images is dealt to the sessions in rotation.
+    """Plan blurry sessions: every class has a major session, and a share of its images goes to sessions in rotation.
 
-    All classes and all queries are known from the first session on. Departure from the paper, whose sessions hold
-    (1 - M) major images: the released lists scatter M over all J sessions, the major one included, which keeps
-    (1 - M) + M / J. That is the default.
+    All classes and all queries are known from the first session on. The default departs from the paper: there, a
+    share 1 - M of the images of a class is in its major session. The released lists spread the share M over all J
+    sessions including the major one, which then holds (1 - M) + M / J. The default follows the released lists.
 
     Args:
         labels: Class of every image (N,).
-        sessions: J; major classes are dealt evenly.
-        minor_share: M, above 0 and below 1: of a class with n images, round(M n), half up, are dealt.
-        spread: "all" sessions (released lists), or the "others" only (paper).
+        sessions: Number of sessions J; major classes are divided evenly.
+        minor_share: M, above 0 and below 1. Of a class with n images, round(M n), half rounded up, are spread.
+        spread: Sessions that receive the minor share: "all" (released lists), or only the "others" (paper).
         validation: As in `disjoint`; a count per class is taken from its major session.
-        seed: Chooses classes, images and queries.
+        seed: Random seed for classes, images and queries.
 
     Raises:
         DataError: The labels are not int64 (N,) from 0.
-        ConfigError: The plan is impossible: too few classes, an empty session, or an option out of range.
+        ConfigError: The plan is impossible: too few classes, a class with a single image, an empty session, or an
+            option out of range.
     """
     counts = _class_counts(labels)
     _check_sessions(sessions, int((counts > 0).sum()))
@@ -173,7 +180,7 @@ def blurry(
     home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
     dealt = np.floor(minor_share * counts + 0.5 + _CLOSE).astype(np.int64)
     by_home = np.argsort(home, kind="stable")
-    first = np.zeros_like(dealt)  # the turns go on from class to class, so that sessions stay equally large
+    first = np.zeros_like(dealt)  # the rotation continues from class to class, so that sessions stay equally large
     first[by_home] = np.cumsum(dealt[by_home]) - dealt[by_home]
     rank = _random_ranks(labels, counts, generator)
     turn = first[labels] + rank
@@ -195,26 +202,27 @@ def general_incremental(
     validation: float | int = 0.1,
     seed: int = 0,
 ) -> Plan:
-    """Every later session brings new classes, and fresh images of all earlier ones: the setup (S, C, M, L).
+    """Plan general incremental sessions (S, C, M, L): later sessions add new classes, and new images of earlier ones.
 
-    A class gives n_new images in its first session. In a later session with n_old earlier classes each of them gives
-    floor(M / (1 - M) · C · n_new / n_old), at least one, while its images last. The released CIFAR-100 lists follow
-    this rule with n_new = 400. The paper does not say how n_new is found; ours: by class, the largest for which a
-    class of the first session could give all its shares, and at least one. Classes of later sessions use the same
-    number though they give fewer shares, so that M holds; images left over are not used. Where shares are cut off or
-    raised to one image, M holds only about: Omniglot's (192, 192, 40 %, 5) with 16 images gives 7, then 4, 2, 1, 1.
+    A class gives n_new images in its first session. In a later session with n_old earlier classes, each of these gives
+    floor(M / (1 - M) · C · n_new / n_old) images, at least one, until it has none left. The released CIFAR-100 lists
+    follow this rule with n_new = 400. The paper does not define n_new. Here it is chosen per class: the largest number
+    for which a class of the first session could give all its shares, and at least one. Classes of later sessions use
+    the same number although they give fewer shares, which keeps M; their remaining images are not used. M is only
+    approximate where shares are rounded down or raised to one image: Omniglot's (192, 192, 40 %, 5) with 16 images
+    gives 7, then 4, 2, 1, 1.
 
     Args:
         labels: Class of every image (N,).
-        first_classes: S, classes of the first session.
-        new_classes: C, classes each later session adds; S + C (L - 1) classes are used.
-        old_share: M, above 0 and below 1: share of a later session's images that are of earlier classes.
-        sessions: L.
-        new_images: n_new of all classes; what fits when left out.
+        first_classes: S, number of classes of the first session.
+        new_classes: C, number of classes that each later session adds; S + C (L - 1) classes are used.
+        old_share: M, above 0 and below 1: share of a later session's images that belong to earlier classes.
+        sessions: L, number of sessions.
+        new_images: n_new for all classes; None chooses it per class as above.
         validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
-            Tiny-ImageNet and iNat-M); a whole number is a count per class, taken once, from the session that
-            introduces it (Product-M: 2).
-        seed: Chooses classes, images and queries.
+            Tiny-ImageNet and iNat-M). An integer is a count per class, taken once, from the session that introduces
+            the class (Product-M: 2).
+        seed: Random seed for classes, images and queries.
 
     Raises:
         DataError: The labels are not int64 (N,) from 0.
@@ -249,13 +257,15 @@ PLANS: dict[str, Callable[..., Plan]] = {
 def _shares(
     counts: NDArray[np.int64], home: NDArray[np.int64], rates: NDArray[np.float64], new_images: int | None
 ) -> NDArray[np.int64]:
-    """Return how many images every class gives to every session (largest label + 1, sessions), while they last.
+    """Return how many images every class gives to every session (largest label + 1, sessions).
+
+    A class may have fewer images than the sum of its row; the last sessions then get fewer.
 
     Args:
-        counts: Images of every class.
-        home: Session that introduces each class; -1 for one that is not used, whose row means nothing.
-        rates: Images of an earlier class in each later session, by image of a new one.
-        new_images: Images of a class in its first session; the largest number that fits when left out.
+        counts: Number of images of every class (largest label + 1,).
+        home: Session that introduces each class; -1 for an unused class, whose row is meaningless.
+        rates: Images of an earlier class in each later session, per image of a new class (sessions - 1,).
+        new_images: Images of a class in its first session; None uses the largest number that fits.
     """
     tried = np.arange(1, int(counts.max()) + 1)
     needed = tried + np.maximum(1, np.floor(tried[:, None] * rates + _CLOSE).astype(np.int64)).sum(axis=1)
@@ -281,7 +291,7 @@ def _plan(
     *,
     known_from_start: bool = False,
 ) -> Plan:
-    """Set the queries of every session aside; an image whose session is out of range is not used."""
+    """Build a plan: set aside the queries of every session; an image whose session is out of range is not used."""
     count = int(home.max()) + 1
     own = [np.flatnonzero((session == place) & (home[labels] >= 0)) for place in range(count)]
     aside = [_queries(labels, rows, home == place, asked["validation"], generator) for place, rows in enumerate(own)]
@@ -309,9 +319,10 @@ def _queries(
 
 
 def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Divide a share of all images, rounded, at least one, among classes in proportion, and leave each at least one.
+    """Return how many images of every class to take, so that together they are a share of all images.
 
-    Classes get their share cut off; the rest goes one by one to those that lost most, drawn where they lost alike.
+    The total is rounded and at least one. Every class keeps at least one image. Shares of classes are rounded down;
+    the rest is added one by one to the classes that lost most by rounding, in random order among equal losses.
     """
     exact = share * counts
     most = np.maximum(counts - 1, 0)
@@ -324,7 +335,7 @@ def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Ge
 
 
 def _class_counts(labels: Labels) -> NDArray[np.int64]:
-    """Return the images of every class (largest label + 1,), or refuse the labels."""
+    """Return the number of images of every class (largest label + 1,), or refuse the labels."""
     check_labels(labels)
     counts = np.bincount(labels)
     single = np.flatnonzero(counts == 1)
@@ -353,7 +364,7 @@ def _even_parts(classes: int, sessions: int) -> list[int]:
 
 
 def _homes(counts: NDArray[np.int64], sizes: list[int], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Assign shuffled classes to sessions of `sizes` classes each, and -1 to the remaining classes."""
+    """Assign shuffled classes to sessions with `sizes` classes each, and -1 to the remaining classes."""
     shuffled = generator.permutation(np.flatnonzero(counts))[: sum(sizes)]
     home = np.full(len(counts), -1, np.int64)
     home[shuffled] = np.repeat(np.arange(len(sizes)), sizes)
@@ -369,22 +380,23 @@ def _random_ranks(labels: Labels, counts: NDArray[np.int64], generator: np.rando
 
 
 KS = (1, 2, 4)
-"""The K of CVS's AR@K."""
+"""The K of AR@K in CVS."""
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Images and plan of a comparison, checked once when built.
+    """Images and plan of a comparison, validated when built. Build one with `Setting.of`.
 
-    Classes are numbered in the order in which the plan makes them known, so that a class keeps its number from session
-    to session and the first ones are a classifier's first rows. Build one with `Setting.of`.
+    Classes are numbered in the order in which the plan introduces them. So a class keeps its number in all sessions,
+    which is also its row in the classifier.
 
     Args:
         name: Name of the data, for records.
-        images: The whole training set; row numbers are those of the plan.
-        test: Queries of the classes that the plan uses.
-        home: Session that introduces each class, in the blurry setup its major session; int64 (classes,).
-        budget: Exemplars that learners with a memory keep in all; None where no learner has one.
+        images: The whole training set; the plan holds its row numbers.
+        test: Test queries of the classes that the plan uses.
+        plan: The images of every session.
+        home: Session that introduces each class (in the blurry setup, its major session), int64 (classes,).
+        budget: Total number of exemplars for learners with a memory; None if no learner has one.
     """
 
     name: str
@@ -396,11 +408,11 @@ class Setting:
 
     @classmethod
     def of(cls, name: str, images: ImageSet, test: ImageSet, plan: Plan, *, budget: int | None = None) -> Setting:
-        """Number the classes of images and queries in the plan's order.
+        """Number the classes of images and queries in the order of the plan.
 
         Raises:
-            DataError: The plan was made for other images, queries and images name other classes or have other shapes,
-                an image is among both, or a class of the plan has no query.
+            DataError: The plan was made for other images, queries and images differ in class names or shape, they
+                share an image, or a class of the plan has no query.
             ConfigError: The budget is below 1.
         """
         if not np.array_equal(plan.labels, images.labels):
@@ -417,15 +429,15 @@ class Setting:
         return cls(name, _numbered(images, arranged), _numbered(asked, arranged), plan, plan.home[order], budget)
 
     def known(self, session: int) -> int:
-        """Return how many classes are known after a session; their numbers are the first ones."""
+        """Return how many classes are known after a session; they are numbered from 0."""
         return len(self.plan.classes_seen(session))
 
     def training(self, rows: RowNumbers, session: int) -> ImageSet:
-        """Return chosen images, named in the classes known to a session."""
+        """Return the images of some rows, with the names of the classes known after a session."""
         return self._known(self.images[rows], session)
 
     def validation(self, session: int) -> ImageSet:
-        """Return the validation queries in force after a session."""
+        """Return the validation queries used after a session."""
         return self._known(self.images[self.plan.queries(session)], session)
 
     def queries(self, session: int) -> ImageSet:
@@ -437,7 +449,7 @@ class Setting:
         return np.concatenate(self.plan.training[: session + 1])
 
     def brings_old_classes(self, session: int) -> bool:
-        """Whether a session has images of classes that an earlier one knew."""
+        """Return whether a session has images of classes that are known after the session before."""
         labels = self.images.labels[self.plan.rows(session)]
         return session > 0 and bool((labels < self.known(session - 1)).any())
 
@@ -451,7 +463,7 @@ class Setting:
 
     @cached_property
     def identity(self) -> dict[str, object]:
-        """What tells this comparison from others, as plain values."""
+        """Everything that identifies this comparison, as plain values."""
         return {
             "data": self.name,
             "images": self.images.digest(),
@@ -488,7 +500,7 @@ def _refuse_queries(images: ImageSet, test: ImageSet, plan: Plan) -> None:
 
 
 def _numbered(images: ImageSet, order: NDArray[np.int64]) -> ImageSet:
-    """Number the classes anew: class ``order[i]`` becomes i."""
+    """Renumber the classes: class ``order[i]`` becomes i."""
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return replace(images, labels=place[images.labels], class_names=tuple(images.class_names[row] for row in order))
