@@ -1,1 +1,1 @@
-"""What pictures of embeddings show, as plain numbers: `limpet_bench.reports.charts` draws them."""
+"""Numbers behind pictures of embeddings; `limpet_bench.reports.charts` draws them."""

@@ -1,4 +1,4 @@
-"""Classes of a gallery without labels: the items that answer the same queries are of one."""
+"""Classes for a gallery without labels: items that are relevant to the same queries form a class."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from limpet.evaluation.protocols import Protocol, RankingProtocol
 def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: Protocol) -> EmbeddingSet:
     """Return the gallery items that are relevant to a query, with classes derived from the ground truth.
 
-    The name of a class is the prefix that the ids of its queries share, such as "paris_eiffel", or the id of its first
-    query.
+    Queries that share a relevant item belong to one class. The name of a class is the common prefix of the ids of its
+    queries, such as "paris_eiffel", or the id of its first query. A gallery with labels is returned unchanged.
 
     Raises:
         DataError: The protocol does not define relevant items, or no query has any.
@@ -51,7 +51,7 @@ def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: 
 
 
 def _name(ids: list[str]) -> str:
-    """Return what ids begin with in common, without the numbers at its end; the first id where that is nothing.
+    """Return the common prefix of ids, without numbers and separators at its end; the first id if it is empty.
 
     >>> _name(["paris_eiffel_000013", "paris_eiffel_000057"]), _name(["abc", "xyz"])
     ('paris_eiffel', 'abc')

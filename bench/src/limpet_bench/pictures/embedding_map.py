@@ -1,9 +1,10 @@
-"""Embeddings of a few classes by an old and by new models, laid out together in one plane.
+"""Embeddings of a few classes by an old model and new models, laid out together in one plane.
 
-Papers: Prototype Perturbation (NDPP, Fig. 2 and 6) draws old prototypes with old and new embeddings of classes whose
-old prototypes are most alike; AdvBCT (Fig. 2) old against new embeddings; MixBCT (Fig. 4) a class and the three nearest
-to it, and (Fig. 5) which old embeddings are taken for noise; HBCT (Fig. 6) embeddings on a hyperboloid. One layout
-holds all models, so that the old ones have one place beside every new model.
+All models share one layout, so old embeddings have the same positions in the panel of every new model.
+
+Papers: Prototype Perturbation (NDPP, Fig. 2 and 6) shows old and new embeddings with old prototypes; AdvBCT (Fig. 2)
+old and new embeddings; MixBCT a class and the three nearest to it (Fig. 4) and the old embeddings that are treated as
+noise (Fig. 5); HBCT (Fig. 6) embeddings on a hyperboloid.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from limpet_bench.pictures.layouts import LayoutName, canonical_points, laid_out
 
 OLD, PROTOTYPES, NEW = "old", "old-prototypes", "new"
 SHOWN = (OLD, NEW, PROTOTYPES)
-"""What can be drawn."""
+"""Kinds of points that a map can show."""
 
 _CLASSES_AT_ONCE = 256
 
 ITEMS = 60
-"""Items of a class that are drawn, if nothing else is said."""
+"""Default number of items to draw per class."""
 
 
 class Cluster(Part):
@@ -34,9 +35,10 @@ class Cluster(Part):
 
     Args:
         model: "old", or the name of a new model.
-        ids: Which items (n).
-        x: Where they are (n).
-        y: Likewise (n).
+        name: Name of the class.
+        ids: Ids of the items (n).
+        x: Horizontal positions of the items (n).
+        y: Vertical positions of the items (n).
     """
 
     model: str
@@ -55,7 +57,7 @@ class EmbeddingMap(Part):
         models: Names of the new models; each has a panel.
         clusters: Clusters of the old model first, then those of every new model.
         prototypes: Position of the old prototype of every class; empty if prototypes are not shown.
-        apart: Whether the old model has a panel of its own, and is not drawn beside new ones.
+        apart: Whether the old model has a panel of its own instead of being drawn in those of the new models.
         noise: Ids of items whose old embeddings are marked as noise; empty if noise is not marked.
     """
 
@@ -69,7 +71,7 @@ class EmbeddingMap(Part):
     noise: list[str] = Field(default_factory=list)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return columns and rows: one per point."""
+        """Return columns and rows of a table, with one row per point."""
         rows = [
             [cluster.model, cluster.name, *place]
             for cluster in self.clusters
@@ -80,7 +82,7 @@ class EmbeddingMap(Part):
 
 
 def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
-    """Return the mean point of every class that has an item, with the names of the classes as ids.
+    """Return the class prototypes: the mean point of every class that has items, with class names as ids.
 
     Raises:
         DataError: The embeddings have no labels.
@@ -112,22 +114,24 @@ def choose_classes(
     examples: int = 1,
     seed: int = 0,
 ) -> list[list[str]]:
-    """Return names of classes to draw, a list for every example; no class is in two lists.
+    """Return the names of classes to draw, one list per example; no class is in two lists.
 
     Args:
         prototypes: Class prototypes of the old model, from `prototypes_of`.
-        drawn: Number of classes, drawn by the seed.
+        drawn: Number of classes, drawn at random.
         similar: Number of classes with the most similar prototypes: those of the most similar pair, of the next pair,
-            and so on. If only one more class is needed, it is the nearer neighbour of the last pair. Further examples
-            use the remaining classes.
-        nearest: Number of classes whose prototypes are nearest to that of one class, which is drawn with them.
-        around: That class; drawn by the seed when left out.
-        among: Choose only from these classes, such as those that have items; from all when left out.
-        examples: Number of lists; fewer if there are not enough classes.
+            and so on. If the last pair has one class too many, the first of the two prototypes is used. Further
+            examples use the remaining classes.
+        nearest: Number of classes whose prototypes are nearest to that of the class ``around``, which is drawn with
+            them.
+        around: Class for ``nearest``. Default: drawn at random.
+        among: Classes to choose from, such as those that have items. Default: all.
+        examples: Number of lists; fewer are returned if there are not enough classes.
         seed: Random seed.
 
     Raises:
-        ConfigError: None or several of the three were given, or the class is unknown.
+        ConfigError: Not exactly one of ``drawn``, ``similar`` and ``nearest`` is given, ``around`` is given without
+            ``nearest`` or unknown, or there is no class to draw.
     """
     ways = {"drawn": drawn, "similar": similar, "nearest": nearest}
     refuse(
@@ -160,7 +164,7 @@ def choose_classes(
 
 
 def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
-    """Return classes of the most similar pairs, pair after pair; block by block, as there may be 100,000 classes."""
+    """Return the classes of the most similar pairs, in blocks of rows, because there may be 100,000 classes."""
     import torch
 
     names, space = list(prototypes.ids), prototypes.space
@@ -169,7 +173,7 @@ def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
     best = (np.empty(0), np.empty((0, 2), np.int64))
     for start in range(0, len(names), _CLASSES_AT_ONCE):
         likeness = space.similarity(points[start : start + _CLASSES_AT_ONCE], points[start:]).numpy()
-        again = np.tril_indices(len(likeness), 0, likeness.shape[1])  # every pair counts once, no class with itself
+        again = np.tril_indices(len(likeness), 0, likeness.shape[1])  # count every pair once, and no class with itself
         likeness[again] = -np.inf
         values = likeness.ravel()
         least = np.partition(values, -most)[-most] if len(values) > most else -np.inf
@@ -193,7 +197,7 @@ def _nearest_to(name: str, prototypes: EmbeddingSet, count: int) -> list[str]:
 
 
 def rows_of_classes(embeddings: EmbeddingSet, classes: Sequence[str], items: int, seed: int) -> NDArray[np.int64]:
-    """Return rows of at most `items` items of every class, drawn by the seed, class after class in ascending order.
+    """Return rows of at most `items` random items per class, int64 (n,), class after class, ascending within each.
 
     Raises:
         DataError: The embeddings have no labels, or a class has no item.
@@ -221,20 +225,20 @@ def embedding_map(
     """Lay out embeddings of a few classes.
 
     Args:
-        old: Items of these classes alone, by the old model, with labels.
-        new: The same items in the same order by every new model, by its name.
-        prototypes: Those of the old model, see `prototypes_of`.
-        classes: Whose items they are, in the order of the colours.
-        layout: How.
-        show: Which of `SHOWN`.
-        apart: Give the old model a panel of its own.
-        noise: Ids of items whose old embeddings are to be marked as noise.
-        seed: Of the layout.
+        old: Items of these classes only, embedded by the old model, with labels.
+        new: The same items in the same order, embedded by every new model, by the name of the model.
+        prototypes: Class prototypes of the old model, from `prototypes_of`.
+        classes: Class names, in the order of the colours.
+        layout: Layout method.
+        show: Kinds of points to show, from `SHOWN`.
+        apart: Whether to draw the old model in a panel of its own.
+        noise: Ids of items whose old embeddings are marked as noise.
+        seed: Random seed of the layout.
 
     Raises:
-        ConfigError: Something unknown is to be shown, there is too little to lay out, or a package is missing.
-        DataError: A new model embedded other items.
-        SpaceMismatchError: A model is of another space.
+        ConfigError: A kind of points is unknown, there are too few points, or a package is missing.
+        DataError: A new model embedded different items, or the old embeddings have no labels.
+        SpaceMismatchError: A new model has another space than the old one.
     """
     for name in show:
         if name not in SHOWN:
@@ -295,7 +299,7 @@ def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:
 
 
 def _names(embeddings: EmbeddingSet) -> NDArray[np.str_]:
-    """Return the name of every class (C,), or its number where classes have no names."""
+    """Return the name of every class (C,), or its number if classes have no names."""
     if embeddings.class_names is not None:
         return np.array(list(embeddings.class_names), np.str_)
     return np.arange(int(_labels(embeddings).max(initial=-1)) + 1).astype(np.str_)

@@ -1,7 +1,7 @@
-"""How values of single items are distributed, by model: uncertainty, radius, and how far an upgrade turned them.
+"""Histograms of values of items, by model: uncertainty, radius, and the angle between old and new embedding.
 
-Paper: Learning Along the Arrow of Time (HBCT), Fig. 2 (uncertainty of the old model for classes that it has seen and
-for others) and the histograms of Fig. 6.
+Paper: Learning Along the Arrow of Time (HBCT), Fig. 2 (uncertainty of the old model for seen and unseen classes) and
+the histograms of Fig. 6.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Values = NDArray[np.float64]  # (N,)
 
 
 class Measure(NamedTuple):
-    """A value of items.
+    """A quantity of items and how to compute it.
 
     Args:
-        words: What it is called on an axis.
-        most: The largest there can be.
-        alone: Of one model's embeddings; None where it is of two.
-        paired: Of old and new embeddings of the same items; None where it is of one model.
+        words: Axis title.
+        most: Largest possible value.
+        alone: Function of the embeddings of one model; None for a quantity between two models.
+        paired: Function of old and new embeddings of the same items; None for a quantity of one model.
         longest: See `histogram`.
     """
 
@@ -40,12 +40,12 @@ class Measure(NamedTuple):
 
 
 class Histograms(Part):
-    """One quantity by model.
+    """Histograms of one quantity, by model.
 
     Args:
-        split: Whether items are apart by whether the old model has seen their class.
-        panels: By model, all in the same bins: "old" first, where the quantity is of one model, then new models by
-            their names.
+        split: Whether items are grouped by whether the old model has seen their class.
+        panels: Histograms by model, all with the same bins: "old" first if the quantity is of one model, then the new
+            models by name.
     """
 
     quantity: Quantity
@@ -54,11 +54,11 @@ class Histograms(Part):
 
     @property
     def words(self) -> str:
-        """What the quantity is called on an axis."""
+        """Axis title of the quantity."""
         return MEASURES[self.quantity].words
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return columns and rows: one per bin that holds an item."""
+        """Return columns and rows of a table, with one row per bin that is not empty."""
         rows = [
             [model, group, f"{low:g}", f"{high:g}", str(count)]
             for model, found in self.panels.items()
@@ -75,20 +75,20 @@ def histograms(
     new: Mapping[str, EmbeddingSet],
     old_classes: Sequence[str] | None = None,
 ) -> Histograms:
-    """Measure a quantity of the same items by several models.
+    """Return histograms of a quantity of the same items by several models.
 
     Args:
-        quantity: Which, a key of `MEASURES`.
-        old: Items by the old model.
-        new: The same items in the same order by new models, by name.
-        old_classes: Names of the classes that the old model has seen, to keep these apart from others; None: all
-            together.
+        quantity: The quantity, a key of `MEASURES`.
+        old: Items embedded by the old model.
+        new: The same items in the same order, embedded by new models, by name.
+        old_classes: Names of the classes that the old model has seen, to separate seen from unseen items; None for one
+            group of all items.
 
     Raises:
-        ConfigError: Classes are to be kept apart, and items have no class names.
-        DataError: There is no item or nothing to compare, a new model embedded other items, or embeddings do not have
-            the quantity.
-        SpaceMismatchError: The quantity is of two models, and these are of different spaces.
+        ConfigError: Classes are to be separated, but items have no class names.
+        DataError: There is no item or no model to compare, a new model embedded different items, or the quantity is
+            not defined for the embeddings.
+        SpaceMismatchError: The quantity is between two models, and their spaces differ.
     """
     measure = MEASURES[quantity]
     for name, embeddings in new.items():
@@ -117,10 +117,10 @@ def histograms(
 
 
 def angles(old: EmbeddingSet, new: EmbeddingSet) -> Values:
-    """Return the angle between old and new embedding of every item, as seen from the origin, in degrees (N,).
+    """Return the angle at the origin between old and new embedding of every item, in degrees, 0 to 180 (N,).
 
     Raises:
-        SpaceMismatchError: The models are of different spaces.
+        SpaceMismatchError: The models have different spaces or dimensions.
     """
     if old.space.name != new.space.name or old.dim != new.dim:
         raise SpaceMismatchError(
@@ -130,16 +130,16 @@ def angles(old: EmbeddingSet, new: EmbeddingSet) -> Values:
     first, second = (
         rows / np.maximum(np.linalg.norm(rows, axis=1), 1e-30)[:, None] for rows in map(_tangents, (old, new))
     )
-    chord = np.linalg.norm(first - second, axis=1)  # 2 asin keeps its digits where the cosine is near 1
+    chord = np.linalg.norm(first - second, axis=1)  # 2 asin is precise for small angles, where the cosine is near 1
     found: Values = np.degrees(2 * np.arcsin(np.clip(chord / 2, 0, 1)))
     return found
 
 
 def radii(embeddings: EmbeddingSet) -> Values:
-    """Return how far every item is from the origin (N,).
+    """Return the distance of every item from the origin (N,).
 
     Raises:
-        DataError: Lengths do not count in the space.
+        DataError: The space ignores lengths.
     """
     if not embeddings.space.lengths_count:
         raise DataError(
@@ -152,10 +152,10 @@ def radii(embeddings: EmbeddingSet) -> Values:
 
 
 def uncertainties(embeddings: EmbeddingSet) -> Values:
-    """Return how uncertain every item is (N,), in [0, 1].
+    """Return the uncertainty of every item (N,), in [0, 1].
 
     Raises:
-        DataError: The embeddings do not say.
+        DataError: The embeddings have no uncertainty.
     """
     found = uncertainty_of(embeddings)
     if found is None:
@@ -172,11 +172,11 @@ MEASURES: dict[Quantity, Measure] = {
     "radius": Measure("distance from the origin", np.inf, alone=radii, longest="largest"),
     "angle": Measure("angle between old and new embedding, in degrees", 180.0, paired=angles),
 }
-"""By name."""
+"""Quantities by name."""
 
 
 def _tangents(embeddings: EmbeddingSet) -> NDArray[np.float64]:
-    """Return features (N, D): vectors seen from the origin."""
+    """Return the tangent vectors at the origin (N, D)."""
     import torch
 
     rows = torch.from_numpy(np.array(embeddings.vectors, np.float64))

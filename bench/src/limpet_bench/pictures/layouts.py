@@ -1,11 +1,11 @@
-"""Points of any space laid out in a plane, so that near ones stay near: t-SNE, UMAP, and UMAP on a hyperboloid.
+"""Layouts of points of any space in a plane that preserve neighbourhoods: t-SNE, UMAP, and UMAP on a hyperboloid.
 
-All three start from the two main directions of the tangent vectors at the origin rather than from noise, and are given
-the distances of the space itself, so that hyperbolic embeddings are laid out by geodesic distances. What they show is
-who is near whom; how far apart groups lie, and how large they are, says little.
+All three start from the first two principal components of the tangent vectors at the origin instead of random
+positions. They use the distances of the space itself, so hyperbolic embeddings are laid out by geodesic distance. A
+layout preserves neighbourhoods only; do not read distances between groups or sizes of groups from it.
 
-t-SNE is scikit-learn's (extra `tsne`), UMAP is umap-learn's (extra `umap`): both are known to be right, and neither
-is short.
+t-SNE comes from scikit-learn (extra `tsne`), UMAP from umap-learn (extra `umap`): both are well tested, and long to
+write.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LayoutName = Literal["tsne", "umap", "hyperboloid"]
 Plane = NDArray[np.float64]  # (N, 2)
 
 FEWEST = 5
-"""Points that a layout needs: fewer have no neighbourhoods."""
-_PERPLEXITY, _NEIGHBOURS = 30.0, 15  # the usual ones of t-SNE and of UMAP
+"""Minimum number of points of a layout; fewer have no neighbourhoods."""
+_PERPLEXITY, _NEIGHBOURS = 30.0, 15  # usual values of t-SNE and of UMAP
 
 
 TSNE, UMAP = "sklearn.manifold", "umap"
-"""What computes layouts: modules of packages that extras bring."""
+"""Modules that compute layouts, from packages of optional extras."""
 
 
 def library(module: str) -> ModuleType:
@@ -45,12 +45,12 @@ def library(module: str) -> ModuleType:
         MissingExtraError: Its package is not installed.
     """
     with needing("This layout"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # for what is not used here
+        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # not used here
         return import_module(module)
 
 
 def canonical_points(embeddings: EmbeddingSet, dtype: DTypeLike | None = None) -> Tensor:
-    """Return the vectors as points of their space, scaled as `Space.project` scales them; of their own type if None."""
+    """Return the vectors as points of their space (N, D), scaled as by `Space.project`; None keeps their dtype."""
     import torch
 
     rows = torch.from_numpy(np.array(embeddings.vectors, dtype))
@@ -58,10 +58,10 @@ def canonical_points(embeddings: EmbeddingSet, dtype: DTypeLike | None = None) -
 
 
 def distances_of(points: EmbeddingSet) -> NDArray[np.float64]:
-    """Return the distances of all pairs (N, N): symmetric, 0 on the diagonal.
+    """Return the distances of all pairs, float64 (N, N): symmetric, 0 on the diagonal.
 
     Raises:
-        ConfigError: The space has similarities that are no distances.
+        ConfigError: The similarity of the space is not a distance, because some values are negative.
     """
     space, rows = points.space, canonical_points(points, np.float64)
     found: NDArray[np.float64] = space.distance(space.similarity(rows, rows)).numpy()
@@ -75,9 +75,10 @@ def distances_of(points: EmbeddingSet) -> NDArray[np.float64]:
 
 
 def main_plane(points: EmbeddingSet) -> Plane:
-    """Return the tangent vectors at the origin, about their mean, on their two main directions (N, 2).
+    """Return the first two principal components of the tangent vectors at the origin, float64 (N, 2).
 
-    Each direction has the sign with which its largest component is positive; zero where there is no second one.
+    The sign of a direction makes its largest component positive. The second column is zero if there is no second
+    direction.
     """
     import torch
 
@@ -93,7 +94,7 @@ def main_plane(points: EmbeddingSet) -> Plane:
 
 
 def tsne(distances: NDArray[np.float64], start: Plane, seed: int) -> Plane:
-    """Return the layout of t-SNE (van der Maaten and Hinton, JMLR 2008), perplexity 30 or a third of the points."""
+    """Return the t-SNE layout (van der Maaten and Hinton, JMLR 2008), with perplexity 30 or (N - 1) / 3 if less."""
     perplexity = min(_PERPLEXITY, (len(distances) - 1) / 3)
     how = {"metric": "precomputed", "init": 1e-4 * _scaled(start).astype(np.float32), "random_state": seed}
     laid: Plane = library(TSNE).TSNE(perplexity=perplexity, **how).fit_transform(distances).astype(np.float64)
@@ -101,15 +102,15 @@ def tsne(distances: NDArray[np.float64], start: Plane, seed: int) -> Plane:
 
 
 def umap(distances: NDArray[np.float64], start: Plane, seed: int) -> Plane:
-    """Return the layout of UMAP (McInnes et al., arXiv:1802.03426), of 15 neighbours at most."""
+    """Return the UMAP layout (McInnes et al., arXiv:1802.03426), with at most 15 neighbours."""
     return _umap(distances, start, seed, "euclidean")
 
 
 def hyperboloid(distances: NDArray[np.float64], start: Plane, seed: int) -> Plane:
-    """Return the layout of UMAP on the hyperboloid of two dimensions, as tangent vectors at its origin (HBCT, Fig. 6).
+    """Return the UMAP layout on the two-dimensional hyperboloid, as tangent vectors at its origin (HBCT, Fig. 6).
 
-    The length of a tangent vector is the distance of its point from the origin. It is the layout's own: it does not say
-    how uncertain a point is, as the length of the embedding itself does.
+    The length of a tangent vector is the distance of its point from the origin. This is a distance in the layout;
+    unlike the length of the embedding, it does not express the uncertainty of the point.
     """
     points = _umap(distances, start, seed, "hyperboloid")
     radius = np.linalg.norm(points, axis=1, keepdims=True)
@@ -119,7 +120,7 @@ def hyperboloid(distances: NDArray[np.float64], start: Plane, seed: int) -> Plan
 
 
 class Layout(NamedTuple):
-    """How points are laid out: from distances (N, N), a start (N, 2) and a seed to places (N, 2); by which module."""
+    """Function from distances (N, N), initial positions (N, 2) and a seed to positions (N, 2), and its module."""
 
     compute: Callable[[NDArray[np.float64], Plane, int], Plane]
     module: str
@@ -130,19 +131,19 @@ LAYOUTS: dict[LayoutName, Layout] = {
     "umap": Layout(umap, UMAP),
     "hyperboloid": Layout(hyperboloid, UMAP),
 }
-"""By name."""
+"""Layouts by name."""
 
 
 def laid_out(points: EmbeddingSet, layout: LayoutName, seed: int) -> Plane:
-    """Return where a layout puts points (N, 2); the same for the same seed.
+    """Return the positions of points in a layout, float64 (N, 2); the same seed gives the same layout.
 
     Args:
-        points: What to lay out, at least `FEWEST`.
-        layout: Which one.
-        seed: Of what it draws.
+        points: Points to lay out, at least `FEWEST`.
+        layout: Layout method.
+        seed: Random seed.
 
     Raises:
-        ConfigError: There are too few points, the space has no distances, or what computes the layout is not installed.
+        ConfigError: There are too few points, the space has no distances, or a package is not installed.
     """
     refuse(len(points) < FEWEST, f"A layout of {len(points)} embeddings.", f"at least {FEWEST}")
     return LAYOUTS[layout].compute(distances_of(points), main_plane(points), seed)
@@ -152,12 +153,12 @@ def _umap(distances: NDArray[np.float64], start: Plane, seed: int, output: str) 
     how: dict[str, Any] = {"metric": "precomputed", "output_metric": output, "init": _scaled(start).astype(np.float32)}
     how |= {"n_neighbors": min(_NEIGHBOURS, len(distances) - 1), "random_state": seed, "n_jobs": 1}
     learn, pools = library(UMAP), library("threadpoolctl")
-    with warnings.catch_warnings(), pools.threadpool_limits():  # it changes the threads of others, whose sums follow
-        warnings.filterwarnings("ignore", "using precomputed metric", UserWarning)  # nothing is transformed later
+    with warnings.catch_warnings(), pools.threadpool_limits():  # UMAP changes thread counts, which other sums depend on
+        warnings.filterwarnings("ignore", "using precomputed metric", UserWarning)  # inverse transforms are not used
         laid: Plane = learn.UMAP(**how).fit_transform(distances.astype(np.float32)).astype(np.float64)
     return laid
 
 
 def _scaled(start: Plane) -> Plane:
-    """Return a start whose first direction has a standard deviation of 1; points in one place stay there."""
+    """Scale initial positions to a standard deviation of 1 in the first direction; equal points stay equal."""
     return start / (float(start[:, 0].std()) or 1.0)

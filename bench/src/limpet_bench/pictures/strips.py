@@ -1,4 +1,4 @@
-"""A few queries with what several models find first, each item marked as right or wrong (CVS, Fig. A.4)."""
+"""A few queries with the first hits of several models, each marked as right or wrong (CVS, Fig. A.4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from limpet.results import Part
 
 
 class Searched(NamedTuple):
-    """Queries by one model, and the parts of the gallery that they search, each embedded by whichever model."""
+    """Queries embedded by one model, and the parts of the searched gallery, which may be embedded by other models."""
 
     query: EmbeddingSet
     gallery: Sequence[EmbeddingSet]
@@ -36,11 +36,12 @@ class Hit(Part):
 
 
 class Strip(Part):
-    """One query.
+    """One query with its hits.
 
     Args:
-        label: The name of its class; empty where it has none.
-        hits: What every model finds for it, best first, by the name of the model.
+        query: Id of the query.
+        label: Class name of the query; empty if it has no class.
+        hits: Hits of every model, best first, by the name of the model.
     """
 
     query: str
@@ -49,11 +50,11 @@ class Strip(Part):
 
 
 class Strips(Part):
-    """Some queries, with pictures of all items.
+    """Some queries with their hits, and pictures of the items.
 
     Args:
-        models: Names of the models, in the order in which they stand beside each other.
-        pictures: PNG files in base64, by the id of an item; those that have one.
+        models: Names of the models, in their order in the chart.
+        pictures: PNG files in base64 by the id of the item, for items with a picture.
     """
 
     models: list[str]
@@ -62,14 +63,14 @@ class Strips(Part):
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all items, each once."""
+        """Ids of all queries and hits, each once."""
         found = (
             name for strip in self.strips for name in (strip.query, *(h.id for one in strip.hits.values() for h in one))
         )
         return list(dict.fromkeys(found))
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return columns and rows: one per item found."""
+        """Return columns and rows of a table, with one row per hit."""
         words = {True: "right", False: "wrong", None: ""}
         rows = [
             [strip.query, strip.label, model, str(place), hit.id, hit.label, words[hit.right]]
@@ -81,13 +82,20 @@ class Strips(Part):
 
 
 def choose_strips(models: Mapping[str, Searched], *, queries: int = 4, hits: int = 4, seed: int = 0) -> Strips:
-    """Choose queries, and return what every model finds for them.
+    """Choose random queries, and return the hits of every model.
 
-    An item with the id of the query is not among its hits.
+    Queries for which the models differ in the number of right hits are preferred. An item with the id of the query is
+    never a hit.
+
+    Args:
+        models: Queries and gallery of every model, by the name of the model; all models have the same queries.
+        queries: Number of queries.
+        hits: Number of hits per query and model.
+        seed: Random seed.
 
     Raises:
-        ConfigError: There is no model, or less than one query or hit was asked for.
-        DataError: Models have other queries.
+        ConfigError: There is no model, or the number of queries or hits is less than 1.
+        DataError: Models have different queries, or a gallery is empty.
     """
     queries, hits = count_of("queries", queries), count_of("hits", hits)
     refuse(not models, "Strips of no model.", "at least one model")
@@ -109,7 +117,7 @@ def choose_strips(models: Mapping[str, Searched], *, queries: int = 4, hits: int
 
 
 class _Found(NamedTuple):
-    """What one model finds: rows of its whole gallery and whether they are right (Q, k), and who these items are."""
+    """Hits of one model: rows of its whole gallery (-1 for none) and whether they are right (Q, k), and the gallery."""
 
     rows: NDArray[np.int64]
     right: NDArray[np.bool_]
@@ -128,7 +136,7 @@ class _Found(NamedTuple):
 
 
 def _found(searched: Searched, k: int) -> _Found:
-    """Search all parts and keep the first k of each query; of equal scores the earlier part comes first."""
+    """Search all parts and keep the first k hits of each query; ties go to the earlier part."""
     query, start, columns = searched.query, 0, []
     judged = query.labels is not None and all(part.labels is not None for part in searched.gallery)
     for part in searched.gallery:

@@ -1,1 +1,1 @@
-"""Published protocols of faces and landmarks; `limpet.evaluation.protocols.PROTOCOLS` finds them by name."""
+"""Published protocols for faces and landmarks, registered in `limpet.evaluation.protocols.PROTOCOLS`."""

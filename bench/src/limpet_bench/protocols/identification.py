@@ -1,4 +1,4 @@
-"""1:N open-set identification of templates, as in IJB-C: who is it, and is it anybody in the gallery?"""
+"""1:N open-set identification of templates, as in IJB-C: is the person in the gallery, and who is it?"""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PROBES_AT_ONCE = 1024  # bounds memory: 15 MB of scores against a gallery of 1,
 
 
 class Searched(NamedTuple):
-    """What matters of every probe's ranking of a gallery.
+    """Summary of every probe's ranking of a gallery.
 
     Args:
-        best: The highest score (P,).
-        mates: Where the nearest templates of each probe's own subject rank; none where it has no subject there.
+        best: The highest score of each probe (P,).
+        mates: Ranks of the nearest templates of each probe's own subject; none if its subject is not in the gallery.
     """
 
     best: NDArray[np.float64]
@@ -35,19 +35,18 @@ class Searched(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Identification(Protocol):
-    """True positive identification rate at a false positive one, averaged over galleries; and closed-set ranks.
+    """Score the true positive identification rate (TPIR) at a false positive rate, and the closed-set rank.
 
-    Query and gallery are embedded images with the columns "template", "media" and "detector_score" (see
-    `templates_of`), usually the same images: templates of the galleries are those of the gallery's model, probes
-    those of the queries' model. A probe whose subject a gallery lacks should have no match there; the best scores of
-    such probes set the threshold. A probe is identified if a template of its own subject comes first, with a higher
-    score than the threshold.
+    Queries and gallery are embedded images with the columns "template", "media" and "detector_score" (see
+    `templates_of`), usually the same images. The gallery's model embeds the templates of the galleries, the queries'
+    model embeds the probes. A mated probe has its subject in the gallery; the best scores of the unmated probes set the
+    threshold. A probe is identified if a template of its own subject comes first, with a score above the threshold.
 
-    Units are the probes with a subject in a gallery, gallery after gallery. Values are 0 where a probe is not
-    identified, and otherwise units / (galleries x units of its gallery), about 1: their mean is the average of the
-    rates of the galleries, as it is published, whatever the numbers of probes. Where templates tie, the value is that
-    times the probability of being identified, over all orders of the tied templates; the published code leaves their
-    order open.
+    Units are the mated probes of every gallery, gallery after gallery. The value of a unit is 0 if its probe is not
+    identified, and otherwise units / (galleries x units of its gallery), about 1. The mean of all values is therefore
+    the average of the rates of the galleries, as published, even if these have different numbers of mated probes. If
+    templates tie, the value is multiplied by the probability of identification over all orders of the tied templates;
+    the published code does not define their order.
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
@@ -55,7 +54,7 @@ class Identification(Protocol):
 
     Args:
         galleries: The templates of each gallery, with their subjects.
-        probes: The templates to find, with theirs.
+        probes: The templates to search for, with their subjects.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> columns = {"template": np.arange(4), "media": np.arange(4), "detector_score": np.ones(4, np.float32)}
@@ -97,14 +96,20 @@ class Identification(Protocol):
         block: int | None = None,
         device: str | None = None,
     ) -> dict[str, PerUnit]:
-        """Return the value of every probe in a gallery, by metric.
+        """Return the value of every unit, by metric.
 
         Args:
             query: Images of the probes.
             gallery: Images of the templates of the galleries.
             metrics: Names such as "tpir@1e-2", or "rank@5" for a template of the subject among the first five.
-            block: Probes compared at a time.
-            device: Not used: templates are compared on the processor, in float64.
+            block: Number of probes to compare at a time.
+            device: Ignored; templates are compared on the CPU, in float64.
+
+        Raises:
+            ConfigError: A metric is unknown.
+            DataError: A column is missing, or a template has no image or no direction.
+            EmptyOverlapError: A gallery has no mated probe, or has no unmated probe to set the threshold.
+            SpaceMismatchError: The space is not the hypersphere, or the two sides are in different spaces.
         """
         asked = parsed(metrics, ["tpir"], ["rank"])
         check_sides(query, gallery)
@@ -132,16 +137,16 @@ class Identification(Protocol):
             yield ranking
 
     def check_metrics(self, metrics: Sequence[str]) -> None:
-        """Refuse all but identification rates and ranks."""
+        """Refuse metrics other than identification rates and ranks."""
         parsed(metrics, ["tpir"], ["rank"])
 
     def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
-        """Return the class of every unit's probe, where images have classes."""
+        """Return the class of every unit's probe; None if images have no classes."""
         probes = [self.probes.templates[mated] for mated in self._mated()]
         return first_labels(query, np.concatenate(probes), "queries")
 
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
-        """Count the probes that only set thresholds, once for every gallery."""
+        """Return the number of unmated probes, which only set thresholds, summed over galleries."""
         others = sum(int(np.count_nonzero(~mated)) for mated in self._mated())
         return {"probes of nobody in a gallery, which set the threshold": others}
 
@@ -160,17 +165,17 @@ def searched(
 
     Args:
         probes: Unit vectors (P, D).
-        probe_subjects: Who each probe is (P,).
+        probe_subjects: Subject of each probe, int64 (P,).
         gallery: Unit vectors (G, D).
-        subjects: Who each template of the gallery is (G,).
-        block: Probes at a time.
+        subjects: Subject of each template of the gallery, int64 (G,).
+        block: Number of probes to compare at a time.
     """
     best, (above, tied, mates) = np.empty(len(probes)), np.empty((3, len(probes)), np.int64)
     repeats, firsts = repeated_rows(gallery)
     for start in range(0, len(probes), block):
         part = slice(start, start + block)
         scores = probes[part] @ gallery.T
-        scores[:, repeats] = scores[:, firsts]  # a product may give equal columns other last bits
+        scores[:, repeats] = scores[:, firsts]  # matrix products may round equal columns differently
         own = np.where(probe_subjects[part, None] == subjects, scores, -np.inf)
         score = own.max(axis=1, keepdims=True)
         best[part] = scores.max(axis=1)
@@ -181,10 +186,9 @@ def searched(
 
 
 def threshold(best: NDArray[np.float64], rate: float) -> float:
-    """Return the score that the share `rate` of the best scores (N,) of unmated probes reaches.
+    """Return the threshold that a share `rate` of the unmated probes reaches, given their best scores (N,).
 
-    It is the n-th highest score, counted from 0, with n = max(int(N rate) - 1, 0), as published. An unmated probe has
-    no subject in the gallery.
+    It is the n-th highest score, counted from 0, with n = max(int(N rate) - 1, 0), as published.
 
     >>> threshold(np.array([0.1, 0.4, 0.2, 0.3]), 0.5)
     0.3
@@ -193,7 +197,7 @@ def threshold(best: NDArray[np.float64], rate: float) -> float:
 
 
 def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.float64]:
-    """Return for every probe in the gallery whether it is a hit, or how probably where templates tie (M,)."""
+    """Return whether each mated probe is a hit (M,): 0 or 1, or the probability of a hit if templates tie."""
     mated = ranking.mates.relevant > 0
     if kind == "rank":
         return recall_at(int(number))(ranking.mates)[mated]

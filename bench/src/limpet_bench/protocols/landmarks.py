@@ -1,4 +1,4 @@
-"""Google Landmarks v2: the first hundred images of every query, and a query that nothing answers counts as zero."""
+"""Google Landmarks v2 (mAP@100), and revisited Oxford and Paris (easy, medium and hard)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from limpet_bench.datasets.revisited import RevisitedTruth
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Landmarks(RankingProtocol):
-    """Score the first 100 places (mAP@100); images that the solution names answer a query, or those of its class.
+    """Score the first 100 hits (mAP@100); relevant images come from the retrieval solution, or from labels.
 
-    With a solution file, queries that it does not name are left out: most test images of the competition do not count.
-    The gallery may hold more images than the file names, in any order; none of those it names may be missing.
+    With a solution file, queries that it does not name are left out; most test images of the competition are not named.
+    The gallery may hold further images, in any order, but must hold all images that the file names.
 
     Paper: Weyand et al., Google Landmarks Dataset v2, CVPR 2020.
 
-    Use it for Google Landmarks v2, or where only the first 100 places count.
+    Use it for Google Landmarks v2, or if only the first 100 hits matter.
 
     Args:
         truth: Relevant images of every query; None to derive them from labels.
-        usage: Which queries of a solution file count: its "Public" or "Private" ones, or "both".
-        leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: Score of a query without any relevant item; "zero" as published.
+        usage: Queries of the solution file to use: "Public", "Private" or "both".
+        leave_one_out: Exclude the gallery item with the id of the query.
+        no_relevant: Score of a query without a relevant item; "zero" as published.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> vectors, labels = np.eye(6, dtype=np.float32) + 0.5, np.arange(6) % 2
@@ -68,11 +68,11 @@ class Landmarks(RankingProtocol):
         return cls(truth=None, **options)
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
-        """Return which queries the solution names; all where labels say who answers."""
+        """Return which queries the solution names; None for all, also if relevance comes from labels."""
         return None if self.truth is None else _named_queries(self.truth.query_names, query)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the rows of the images that answer every query; nothing is ignored."""
+        """Return the rows of the relevant images of every query; no image is ignored."""
         nothing = no_rows(len(query))
         if self.truth is None:
             without = [side for side, part in (("queries", query), ("gallery", gallery)) if part.labels is None]
@@ -97,10 +97,10 @@ _IGNORED = {"easy": ("junk", "hard"), "medium": ("junk",), "hard": ("junk", "eas
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Revisited(RankingProtocol):
-    """Rank the images that the ground truth calls easy, hard or both; leave out its junk and the other kind.
+    """Score the images that the ground truth marks as easy, hard or either; ignore junk and the other images.
 
     The gallery may hold more images than the ground truth names, such as the million distractors of R1M, in any
-    order: they are relevant to no query. Queries that the ground truth does not name are left out.
+    order; these are relevant to no query. Queries that the ground truth does not name are left out.
 
     Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018. Papers on compatibility report "medium".
 
@@ -108,9 +108,9 @@ class Revisited(RankingProtocol):
 
     Args:
         truth: Easy, hard and junk images of every query.
-        difficulty: Which images are relevant: "easy", both for "medium", or "hard".
-        leave_one_out: Leave out the gallery item with the id of the query.
-        no_relevant: Score of a query without any relevant image.
+        difficulty: Relevant images: easy ones for "easy", easy and hard ones for "medium", hard ones for "hard".
+        leave_one_out: Exclude the gallery item with the id of the query.
+        no_relevant: Score of a query without a relevant image.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> v1, v2 = (EmbeddingSet(np.eye(4, dtype=np.float32), model=name) for name in ("v1", "v2"))
@@ -139,11 +139,11 @@ class Revisited(RankingProtocol):
         return cls(truth=RevisitedTruth.read(ground_truth), **options)
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
-        """Return which queries the ground truth names."""
+        """Return which queries the ground truth names; None for all."""
         return _named_queries(self.truth.query_names, query)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the rows of the sought images of every query, and of its junk."""
+        """Return the rows of the relevant images of every query, and of the images to ignore."""
         queries = rows_of_all(self.truth.query_names, query, "queries")
         rows = rows_of_all(self.truth.gallery_names, gallery, "gallery")
 

@@ -1,4 +1,4 @@
-"""Rates of true accepts at a rate of false accepts: which threshold a target stands for, under three readings."""
+"""True accept rates at a false accept rate, with three rules for the threshold, and parsing of metric names."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ Scores = NDArray[np.float64]
 def accepted_at(target: float, genuine: Scores, impostor: Scores, rule: Rule = "nearest") -> NDArray[np.bool_]:
     """Return which genuine pairs are accepted at a false accept rate (G,); their share is the true accept rate.
 
-    A ROC curve has one point per distinct score: the shares of impostor and of genuine pairs that score at least as
-    much; it begins at (0, 0). The point taken is, with ties going to the higher rates,
+    The ROC curve begins at (0, 0) and has one point per distinct score: the shares of impostor pairs and of genuine
+    pairs with at least this score. The rule selects a point; of equally good points, the one with the higher rates:
 
-    - "nearest": the one whose false accept rate is nearest to the target, among the corners of the curve; points of
-      a straight piece with even steps are dropped, as scikit-learn's ``roc_curve`` does by default, hence as published;
-    - "full": the nearest among all points;
-    - "strict": the last one whose false accept rate is at most the target.
+    - "nearest": the point with the false accept rate nearest to the target, among the corners of the curve. Points
+      inside a straight segment with even steps are dropped, as by default in scikit-learn's ``roc_curve``, which the
+      published code uses;
+    - "full": the point with the false accept rate nearest to the target, among all points;
+    - "strict": the last point with a false accept rate of at most the target.
 
     Args:
         target: The false accept rate, between 0 and 1.
         genuine: Scores of pairs of one person (G,).
         impostor: Scores of pairs of two persons, **descending** (N,), at least one.
-        rule: Which point is taken.
+        rule: Rule that selects the point.
 
-    Thresholds let in one or three of eight impostor pairs, both as near to two; only one is at most two:
+    Raises:
+        ConfigError: The rule is unknown.
+
+    A rate of 0.25 is two of eight impostor pairs. Thresholds accept one or three of them, which are equally near; only
+    one is at most two:
 
     >>> impostor = np.array([0.9, 0.6, 0.6, 0.5, 0.2, 0.2, 0.1, 0.0])
     >>> [accepted_at(0.25, np.array([0.95, 0.6, 0.55]), impostor, rule).tolist() for rule in ("full", "strict")]
@@ -53,21 +58,22 @@ def accepted_at(target: float, genuine: Scores, impostor: Scores, rule: Rule = "
 
 
 def corners(genuine: Scores, impostor: Scores) -> NDArray[np.int64]:
-    """Return the numbers of accepted impostors, ascending, at which the ROC curve has a corner.
+    """Return the numbers of accepted impostors at which the ROC curve has a corner, int64 (n,), ascending.
 
-    For each number only its last point matters, which is a corner wherever another point has the same number. The
-    numbers are those of groups of equal impostor scores; a group's only point is dropped where the step before and
-    the step after it accept as many impostors and as many genuine pairs. The first and last point always stay.
+    Every group of equal impostor scores adds one number of accepted impostors. Genuine scores between two groups add
+    points with the same number; the last point of such a number is always a corner. A number with a single point is
+    dropped if the step before the point and the step after it accept equally many impostors and equally many genuine
+    pairs. The first and the last point are always kept.
     """
     ends = _ends(impostor)
     groups, sizes = len(ends), np.diff(ends, prepend=0)
     values, counts = np.unique(genuine, return_counts=True)
-    above = len(impostor) - np.searchsorted(impostor[::-1], values, "right")  # impostors that score more
+    above = len(impostor) - np.searchsorted(impostor[::-1], values, "right")  # number of impostors with a higher score
     after = np.searchsorted(ends, above, "right")  # the first group at or below each genuine score
     inside = np.append(impostor[ends - 1], -np.inf)[after] == values
     with_group, between = np.zeros(groups, np.int64), np.zeros(groups + 1, np.bool_)
     with_group[after[inside]] = counts[inside]
-    between[after[~inside]] = True  # after group j - 1 and before group j, there is a point of genuine pairs alone
+    between[after[~inside]] = True  # a point of genuine pairs alone lies after group j - 1 and before group j
     uneven = (np.diff(sizes) != 0) | (np.diff(with_group) != 0)
     kept = between[1:] | np.append(uneven, True)
     kept[0] |= not between[0]
@@ -76,7 +82,7 @@ def corners(genuine: Scores, impostor: Scores) -> NDArray[np.int64]:
 
 
 def _ends(impostor: Scores) -> NDArray[np.int64]:
-    """Return how many impostors each distinct score accepts, ascending; the scores descend."""
+    """Return the number of impostors that each distinct score accepts, ascending; the scores are descending."""
     return np.append(np.flatnonzero(impostor[1:] != impostor[:-1]) + 1, len(impostor))
 
 
@@ -88,15 +94,15 @@ def _nearest(target: float, counts: NDArray[np.int64], total: int) -> int:
 
 
 def parsed(names: Sequence[str], rates: Sequence[str], places: Sequence[str] = ()) -> dict[str, tuple[str, float]]:
-    """Return the kind and the number of every metric.
+    """Return the kind and the number of every metric name.
 
     Args:
-        names: Metrics, such as "tar@1e-4" or "rank@5".
-        rates: Kinds whose number is a rate, above 0 and at most 1.
-        places: Kinds whose number is a whole one, from 1.
+        names: Names of metrics, such as "tar@1e-4" or "rank@5".
+        rates: Kinds with a rate, above 0 and at most 1.
+        places: Kinds with a rank, a whole number of at least 1.
 
     Raises:
-        ConfigError: No names, an unknown kind, or another number.
+        ConfigError: There is no name, or a kind is unknown, or a number is out of range.
 
     >>> parsed(["tpir@1e-2", "rank@5"], ["tpir"], ["rank"])
     {'tpir@1e-2': ('tpir', 0.01), 'rank@5': ('rank', 5.0)}

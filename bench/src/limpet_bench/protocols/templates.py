@@ -1,4 +1,4 @@
-"""Templates: one vector for all images of a person in one set, such as those of IJB-C."""
+"""Templates: one vector for a set of images of one person, as in IJB-C."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _IMAGES_AT_ONCE = 8192  # bounds memory: 64 MB of float64 at 1024 dimensions
 
 @dataclass(frozen=True, eq=False)
 class TemplateVectors:
-    """Templates with their numbers, ascending.
+    """Vectors of templates.
 
     Args:
-        numbers: The number of every template, int64 (T,), ascending, no two alike.
-        vectors: Their unit vectors, float64 (T, D).
+        numbers: The number of every template, int64 (T,), ascending, without repetition.
+        vectors: Unit vector of every template, float64 (T, D).
     """
 
     numbers: NDArray[np.int64]
@@ -31,10 +31,10 @@ class TemplateVectors:
 
 
 def rows_of_numbers(numbers: NDArray[np.int64], wanted: NDArray[np.int64], side: str) -> NDArray[np.int64]:
-    """Return where every wanted number of a template is among ascending ones of a side (N,).
+    """Return the rows of template numbers (N,) in the ascending numbers of one side, int64 (N,).
 
     Raises:
-        DataError: A number is not there.
+        DataError: A number is missing.
     """
     rows = np.searchsorted(numbers, wanted).clip(max=max(len(numbers) - 1, 0))
     absent = np.unique(wanted[numbers[rows] != wanted]) if len(numbers) else np.unique(wanted)
@@ -51,16 +51,17 @@ def rows_of_numbers(numbers: NDArray[np.int64], wanted: NDArray[np.int64], side:
 def templates_of(embeddings: EmbeddingSet, wanted: NDArray[np.int64], side: str) -> TemplateVectors:
     """Build templates from embedded images.
 
-    Vectors count as they are stored: un-normalised ones, whose lengths say how certain the model is, as published.
+    Vectors are not normalised first. As published, they should be features before normalisation, whose lengths express
+    the certainty of the model.
 
     Args:
         embeddings: Images, with the columns "template", "media" and "detector_score".
-        wanted: Numbers of the templates to build, in any order, repeated or not.
+        wanted: Numbers of the templates to build, in any order; repetitions are allowed.
         side: "queries" or "gallery", for messages.
 
     Raises:
-        DataError: A column is missing or holds something else, a template is not there or is the zero vector.
-        SpaceMismatchError: The space is not the hypersphere, in which vectors may be averaged.
+        DataError: A column is missing or has the wrong type, or a template is missing or is the zero vector.
+        SpaceMismatchError: The space is not the hypersphere; in other spaces, vectors cannot be averaged.
     """
     if not isinstance(embeddings.space, Hypersphere):
         raise SpaceMismatchError(
@@ -90,19 +91,19 @@ def template_vectors(
     score: NDArray[np.floating],
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the unit vectors (T, D) of templates, by ascending number; of the zero vector where images cancel.
+    """Return the unit vectors of templates, float64 (T, D), by ascending number; zero vectors if images cancel out.
 
-    A template is the L2-normalised sum over its media (an image, or all frames of one video) of the mean of image
-    features times the detector score of each image.
+    A medium is an image, or all frames of one video. The vector of a medium is the mean of its image features, each
+    multiplied by the detector score of its image. A template is the L2-normalised sum of the vectors of its media.
 
     Args:
-        features: Features of images (M, D); may be memory-mapped, and is read in pieces.
-        template: The template of each image (N,).
-        media: The medium it comes from (N,).
-        score: How sure the detector was (N,).
-        rows: The row of each image among the features (N,); by default its place.
+        features: Features of images (M, D); may be memory-mapped, because they are read in blocks.
+        template: Template number of each image (N,).
+        media: Number of the medium of each image (N,).
+        score: Detector score of each image (N,).
+        rows: Row of each image in the features (N,). Default: its position.
 
-    Two frames (2, 0) and (4, 0) of one video count as one (3, 0) beside the photo (0, 4):
+    Two frames (2, 0) and (4, 0) of one video count as one medium (3, 0), beside the photograph (0, 4):
 
     >>> one = np.zeros(3, np.int64)
     >>> template_vectors(np.array([[2.0, 0], [4, 0], [0, 4]]), one, np.array([7, 7, 8]), np.ones(3)).tolist()
@@ -131,7 +132,7 @@ def template_vectors(
 def _sums_of_means(
     weighted: NDArray[np.float64], template: NDArray[np.int64], media: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Average the rows of each medium, and add up the averages of each template; both in runs."""
+    """Average the rows of each medium, and sum the averages of each template; rows are sorted by both."""
     another = np.diff(template, prepend=template[:1] - 1) != 0
     media_starts = np.flatnonzero(another | (np.diff(media, prepend=media[:1]) != 0))
     counts = np.diff(np.append(media_starts, len(template)))
@@ -141,7 +142,7 @@ def _sums_of_means(
 
 
 def first_labels(embeddings: EmbeddingSet, wanted: NDArray[np.int64], side: str) -> NDArray[np.int64] | None:
-    """Return the class of the first image of every wanted template (N,), or None where images have no classes."""
+    """Return the class of the first image of every template in ``wanted`` (N,); None if images have no classes."""
     if embeddings.labels is None:
         return None
     numbers, first = np.unique(_column(embeddings, "template", side), return_index=True)

@@ -1,4 +1,4 @@
-"""1:1 verification of templates, as in IJB-C: is this pair one person?"""
+"""1:1 verification of templates, as in IJB-C: does a pair show one person?"""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ _PAIRS_AT_ONCE = 4096  # bounds memory: 32 MB for each side at 1024 dimensions
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Verification(Protocol):
-    """True accept rate at a false accept rate over pairs of templates.
+    """Score the true accept rate (TAR) at a false accept rate over pairs of templates.
 
-    Query and gallery are embedded images with the columns "template", "media" and "detector_score" (see
-    `templates_of`), usually the same images. The first template of a pair is that of the gallery's model, the second
-    that of the queries' model, and their score is the inner product. The values are, for every genuine pair, whether
-    it is accepted; all pairs of two persons together set the threshold.
+    Queries and gallery are embedded images with the columns "template", "media" and "detector_score" (see
+    `templates_of`), usually the same images. The gallery's model embeds the first template of a pair, the queries'
+    model the second; the score of the pair is their inner product. Units are the genuine pairs, with the value 1 if
+    accepted and 0 otherwise. All impostor pairs together set the threshold.
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
-    Use it for one-to-one comparison of faces, where a threshold decides.
+    Use it for one-to-one comparison of faces with a threshold.
 
     Args:
         pairs: The numbers of both templates of every pair, int64 (P, 2).
-        same: Whether they are of one person (P,).
-        rule: Which point of the ROC curve a false accept rate stands for; see `accepted_at`. "nearest" is as
-            published, "full" the nearest of all thresholds, "strict" never accepts more impostors than asked.
+        same: Whether both templates of a pair show the same person, bool (P,).
+        rule: Rule that selects the point of the ROC curve; see `accepted_at`. "nearest" is as published, "full" is the
+            nearest of all thresholds, "strict" never accepts more impostors than the rate allows.
+
+    Raises:
+        ConfigError: The rule is unknown.
+        DataError: Shapes differ, or there are no genuine or no impostor pairs.
 
     >>> from limpet import EmbeddingSet, evaluate
     >>> columns = {"template": np.arange(4), "media": np.arange(4), "detector_score": np.ones(4, np.float32)}
@@ -86,14 +90,19 @@ class Verification(Protocol):
         block: int | None = None,
         device: str | None = None,
     ) -> dict[str, PerUnit]:
-        """Return for every genuine pair whether it is accepted, 1 or 0, by metric.
+        """Return whether each genuine pair is accepted, 1 or 0, by metric.
 
         Args:
-            query: Images of second templates.
-            gallery: Images of first templates.
+            query: Images of the second templates.
+            gallery: Images of the first templates.
             metrics: Names such as "tar@1e-4".
-            block: Pairs compared at a time.
-            device: Not used: pairs are compared on the processor, in float64.
+            block: Number of pairs to compare at a time.
+            device: Ignored; pairs are compared on the CPU, in float64.
+
+        Raises:
+            ConfigError: A metric is unknown.
+            DataError: A column is missing, or a template has no image or no direction.
+            SpaceMismatchError: The space is not the hypersphere, or the two sides are in different spaces.
         """
         rates = parsed(metrics, ["tar"])
         check_sides(query, gallery)
@@ -108,32 +117,35 @@ class Verification(Protocol):
         }
 
     def check_metrics(self, metrics: Sequence[str]) -> None:
-        """Refuse all but true accept rates."""
+        """Refuse metrics other than true accept rates."""
         parsed(metrics, ["tar"])
 
     def answer_metrics(self) -> tuple[str, ...]:
-        """Return the metric of the verdict: whether a genuine pair is accepted at its threshold."""
+        """Return the gate metric: a genuine pair is right if it is accepted."""
         return (self.gate_metric,)
 
     def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
-        """Return the class of the second template of every genuine pair, where images have classes."""
+        """Return the class of the second template of every genuine pair; None if images have no classes."""
         return first_labels(query, self.pairs[self.same, 1], "queries")
 
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
-        """Count the pairs that only set the threshold."""
+        """Return the number of impostor pairs, which only set the threshold."""
         return {"impostor pairs, which set the threshold": int(np.count_nonzero(~self.same))}
 
 
 def pair_scores(
     first: TemplateVectors, second: TemplateVectors, pairs: NDArray[np.int64], block: int = _PAIRS_AT_ONCE
 ) -> NDArray[np.float64]:
-    """Return the inner product of every pair of templates (P,), a block of pairs at a time.
+    """Return the inner product of every pair of templates, float64 (P,).
 
     Args:
-        first: Templates of one model.
-        second: Templates of the other.
+        first: Templates of the gallery's model.
+        second: Templates of the queries' model.
         pairs: The numbers of both templates of each pair (P, 2).
-        block: Pairs at a time.
+        block: Number of pairs to compare at a time.
+
+    Raises:
+        DataError: A template is missing.
     """
     scores = np.empty(len(pairs))
     for start in range(0, len(pairs), block):
