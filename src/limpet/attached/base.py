@@ -31,14 +31,19 @@ if TYPE_CHECKING:
     from limpet.galleries.rehearsal import Rehearsal
 
 SAMPLE = 256
-"""Items that are embedded to measure a source, at most."""
+"""Maximum number of items that are embedded to measure the speed of a source."""
 NUMBER = np.dtype(np.float32).itemsize
-"""Bytes of a number of a vector."""
+"""Bytes per value of a vector."""
 
 
 @dataclass(frozen=True)
 class Right:
-    """A privilege that a start requires."""
+    """A privilege that a start requires.
+
+    Args:
+        statement: SQL statement that grants the privilege.
+        held: Whether the privilege is granted.
+    """
 
     statement: str
     held: bool
@@ -49,9 +54,10 @@ class StartPlan:
     """Dry run of a start on an index that an application owns; nothing is changed.
 
     Args:
-        refusals: Reasons why the start is impossible; empty if it is possible.
+        refusals: Reasons why the start is impossible, other than missing privileges; empty if there are none.
         steps: Steps of the start, as SQL or text.
         rights: The privileges that the start requires, and whether each is granted.
+        notes: Further remarks.
     """
 
     refusals: tuple[str, ...]
@@ -75,12 +81,12 @@ class NotStartedError(GalleryError):
 
 
 class OwnedIndex(ABC):
-    """An index that an application owns, whether its upgrade is started or not; rehearsing needs only its rows."""
+    """An index that an application owns, before or after the start of an upgrade. A rehearsal needs only its rows."""
 
     @property
     @abstractmethod
     def rows(self) -> Address:
-        """The rows as a source."""
+        """Address of the rows."""
 
     @property
     @abstractmethod
@@ -94,7 +100,7 @@ class OwnedIndex(ABC):
 
     @abstractmethod
     def model(self, side: ModelSide) -> UpgradeModel:
-        """Return one of the two models; dimension 0 means not known yet."""
+        """Return one of the two models; a dimension of 0 means that it is not yet known."""
 
     @property
     def mixed(self) -> bool:
@@ -112,7 +118,7 @@ class OwnedIndex(ABC):
 
         Args:
             source: Source of the vectors of the new model.
-            sample: Number of rows in the sample.
+            sample: Number of rows in the sample, at least 20.
             reports: Evaluation reports that allow new queries on old vectors, if both share a column; see
                 `Gallery.start`.
             queries: The same queries embedded by the old and the new model. Default: sampled rows.
@@ -140,7 +146,7 @@ class OwnedIndex(ABC):
 
 
 class Attachment(OwnedIndex, Upgrade):
-    """An upgrade of an index that an application owns and keeps using meanwhile."""
+    """An upgrade of an index that an application owns and uses during the upgrade."""
 
     notes: tuple[str, ...] = ()
 
@@ -171,7 +177,7 @@ class Attachment(OwnedIndex, Upgrade):
 
     @property
     def started(self) -> datetime:
-        """Start time."""
+        """Time of the start."""
         return self.entry.started
 
     def model(self, side: ModelSide) -> UpgradeModel:
@@ -235,7 +241,7 @@ class Attachment(OwnedIndex, Upgrade):
         Args:
             source: Source of the vectors.
             of: Model of the vectors.
-            made: When the vectors of the source were made, if it does not read the current items.
+            made: Time at which the vectors of the source were made, if it does not embed the current items.
             options: See `FillOptions`.
         """
 
@@ -243,20 +249,20 @@ class Attachment(OwnedIndex, Upgrade):
     def swap(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Switch the queries of the application to the new vectors, at once.
+        """Switch the queries of the application to the new vectors, in one step.
 
         Args:
-            source: Source of the new model, for items written a moment ago.
-            writes: Model with which the application writes from then on. Default: unchanged.
-            allow_missing: Maximum number of items without a vector; they are not found until they have one. (If vectors
-                of both models share a column, all are found, and no swap is refused.)
+            source: Source of the new model, for items that were just written.
+            writes: Model with which the application writes after the swap. Default: unchanged.
+            allow_missing: Maximum number of items without a vector; queries do not find them until they have one. If
+                vectors of both models share a column, queries find all items, and no swap is refused.
         """
 
     @abstractmethod
     def rollback(
         self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
-        """Switch queries back to the old vectors; the arguments are those of `swap`, for the old model."""
+        """Switch the queries back to the old vectors; the arguments are those of `swap`, for the old model."""
 
     @abstractmethod
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
@@ -264,7 +270,7 @@ class Attachment(OwnedIndex, Upgrade):
 
         Args:
             model: old, new, or a fingerprint.
-            source: Source of that model, if no triggers copy what the application wrote until now.
+            source: Source of that model, if no triggers copy earlier writes of the application.
             allow_missing: Maximum number of items without a vector of that model.
         """
 
@@ -284,5 +290,5 @@ class Attachment(OwnedIndex, Upgrade):
 
         Args:
             allow_missing: Maximum number of items that stay without a vector.
-            force: Remove the remains of the upgrade, even if the index has changed meanwhile.
+            force: Remove what the upgrade added even if the index has changed since.
         """

@@ -22,10 +22,10 @@ _Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Backlog:
-    """Items without a vector of a generation, with functions for the data that an order needs.
+    """Items without a vector of a generation, and functions that return the data of orders.
 
     Args:
-        ids: Their ids, ascending (N).
+        ids: Ids of the items, ascending (N).
         traffic: Returns the number of retrievals by id.
         uncertainty: Returns the uncertainty of the old vectors (N,); see `uncertainties`.
     """
@@ -36,30 +36,34 @@ class Backlog:
 
 
 _Order = Callable[[Backlog, int], list[str]]
-"""Function from a backlog and a seed to its ids in the order of embedding."""
+"""Function from a backlog and a random seed to its ids in the order of embedding."""
 
 
 def by_id(backlog: Backlog, seed: int) -> list[str]:
-    """Ascending by id."""
+    """Return the ids in ascending order."""
     return list(backlog.ids)
 
 
 def at_random(backlog: Backlog, seed: int) -> list[str]:
-    """In an order drawn from the seed."""
+    """Return the ids in a random order that depends on the seed."""
     rows = np.random.default_rng(seed).permutation(len(backlog.ids))
     return [backlog.ids[row] for row in rows]
 
 
 def by_uncertainty(backlog: Backlog, seed: int) -> list[str]:
-    """The most uncertain old vectors first, ties by id."""
+    """Return the ids by falling uncertainty of the old vectors, ties by id.
+
+    Raises:
+        ConfigError: No old vector has an uncertainty.
+    """
     return [backlog.ids[row] for row in np.argsort(-backlog.uncertainty(), kind="stable")]
 
 
 def by_traffic(backlog: Backlog, seed: int) -> list[str]:
-    """The most retrieved first, ties by id.
+    """Return the ids by falling number of retrievals, ties by id.
 
     Raises:
-        ConfigError: No searches were counted.
+        ConfigError: The gallery has not counted retrievals.
     """
     retrieved = backlog.traffic()
     if not retrieved and len(backlog.ids):
@@ -89,8 +93,8 @@ def order_ids(
     Args:
         store: Store of the gallery.
         state: State of the gallery.
-        target: The generation.
-        order: Name in `ORDERS`.
+        target: Name of the generation.
+        order: Name of the order, from `ORDERS`.
         seed: Random seed of random orders.
         progress: "rich" or "tqdm" for a bar, or a function that is called with "step", "done" and "total"
             while vectors are read.
@@ -129,7 +133,7 @@ def uncertainties(
 ) -> _Values:
     """Return the uncertainty of the newest vector of every item (N,).
 
-    Infinite for an item without a vector; minus infinity if the space of its vector defines no uncertainty.
+    It is infinite for an item without a vector, and minus infinity if the space of the vector defines no uncertainty.
 
     Args:
         store: Store of the gallery.
@@ -140,7 +144,7 @@ def uncertainties(
             while vectors are read.
 
     Raises:
-        ConfigError: No item has a vector whose space defines an uncertainty.
+        ConfigError: There are vectors, but the space of none defines an uncertainty.
     """
     values, index, unseen = np.full(len(ids), np.inf), IdIndex(StringArray.of(ids)), np.ones(len(ids), np.bool_)
     for generation in reversed(state.generations):

@@ -1,4 +1,4 @@
-"""Vectors that were paid for, kept by a digest of text and model in one SQLite file."""
+"""Cache of vectors from embedding APIs: one SQLite file, keyed by a digest of model fingerprint and text."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ CREATE TABLE IF NOT EXISTS models (
     number INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE NOT NULL, address TEXT NOT NULL, since TEXT NOT NULL
 );
 """
-_AT_ONCE = 500  # keys of one question; SQLite allows 999 in its oldest form
-_PATIENCE = 60.0  # seconds to wait for another process
+_AT_ONCE = 500  # keys of one query; old versions of SQLite allow 999 parameters
+_PATIENCE = 60.0  # seconds to wait for the lock of another process
 
 
 class VectorCache:
     """A file of vectors by text and model.
 
-    Vectors tell of their texts, so that only its owner may read the file.
+    Only its owner may read the file, because vectors reveal information about their texts.
 
     Args:
-        path: The file; it and its folder are made where they are not there.
+        path: The file; it and its folder are created if they do not exist.
 
     Raises:
-        DataError: It cannot be made, or is something else.
+        DataError: The file cannot be created, or it is not a cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,12 @@ class VectorCache:
             connection.executescript(_TABLES)
 
     def get(self, fingerprint: str, texts: Sequence[str], dim: int) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors (dim,) of those of the texts that are known.
+        """Return the cached vectors of texts, float32 (dim,) each; texts without one are missing.
+
+        Args:
+            fingerprint: Fingerprint of the model.
+            texts: The texts, with their prompt.
+            dim: Expected dimension of the vectors.
 
         Raises:
             DataError: The file cannot be read, or a vector in it is damaged.
@@ -66,7 +71,7 @@ class VectorCache:
         return found
 
     def put(self, fingerprint: str, vectors: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep the vectors of texts, all or none; those that are there stay.
+        """Store the vectors of texts in one transaction; vectors that exist are not replaced.
 
         Raises:
             DataError: The file cannot be written.
@@ -76,13 +81,13 @@ class VectorCache:
             connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 
     def fingerprints(self, address: str) -> list[str]:
-        """Return the fingerprints under which a model was met, the latest first."""
+        """Return the fingerprints that the model at an address has had, the latest first."""
         with self._opened() as connection:
             asked = "SELECT fingerprint FROM models WHERE address = ? ORDER BY number DESC"
             return [fingerprint for (fingerprint,) in connection.execute(asked, [address])]
 
     def remember(self, fingerprint: str, address: str) -> None:
-        """Keep the fingerprint of a model."""
+        """Store a fingerprint of the model at an address."""
         with self._opened() as connection, connection:
             connection.execute(
                 "INSERT OR IGNORE INTO models (fingerprint, address, since) VALUES (?, ?, datetime('now'))",

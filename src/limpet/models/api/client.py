@@ -1,4 +1,4 @@
-"""Asking an OpenAI-compatible ``/embeddings`` endpoint, and believing nothing of the answer unchecked."""
+"""Client of an OpenAI-compatible ``/embeddings`` endpoint, which validates every response."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ with needing("A model behind an API"):
     import tenacity
 
 _LONGEST_PAUSE = 30.0
-"""Seconds between two tries, where the server does not name a time."""
+"""Maximum seconds between two attempts, unless the server names a time."""
 LONGEST_WAIT = 300.0
-"""Seconds that a server may ask to wait; for longer the command stops, and says so."""
+"""Maximum seconds that a server may ask to wait; if it asks for more, the call fails."""
 
 _log = logging.getLogger("limpet.api")
 
 
 class TooMuchAtOnceError(ApiError):
-    """The server wants fewer texts, or shorter ones, in one request."""
+    """The request is too large: the server asks for fewer or shorter texts."""
 
 
 class _PassingError(Exception):
-    """A failure that may pass, and how long the server asks to wait."""
+    """A failure that may be temporary, and the seconds that the server asks to wait, if any."""
 
     def __init__(self, what: str, wait: float | None = None) -> None:
         super().__init__(what)
@@ -43,13 +43,15 @@ class _PassingError(Exception):
 
 
 class ApiClient:
-    """One model behind one server; threads may share it.
+    """Client of one model at one server; threads may share it.
 
     Args:
-        dimensions: Number of dimensions to request; the model's own when left out.
+        address: Model and URL.
+        settings: Key, limits, timeouts and retries.
+        dimensions: Number of dimensions to request; None uses the model's own number.
 
     Raises:
-        ConfigError: A variable for the key was named and is not set.
+        ConfigError: The named environment variable for the key is not set, or holds more than a key.
     """
 
     def __init__(self, address: Endpoint, settings: ApiSettings, dimensions: int | None = None) -> None:
@@ -62,8 +64,8 @@ class ApiClient:
             headers=headers,
             timeout=settings.timeout,
             follow_redirects=False,
-            verify=address.url.startswith("https:"),  # reading certificates takes time, and http has no use for them
-            trust_env=not address.loopback,  # proxies are for other machines
+            verify=address.url.startswith("https:"),  # http needs no certificates, and reading them takes time
+            trust_env=not address.loopback,  # a proxy cannot reach a server on this machine
         )
         weakref.finalize(self, self._http.close)
 
@@ -71,13 +73,13 @@ class ApiClient:
         return f"ApiClient('{self.address.model}' at {self.address.url})"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors (N, D) of texts, in their order, in one request.
+        """Return the vectors (N, D) of texts, in their order, with one request; temporary failures are retried.
 
         Raises:
-            BudgetError: A limit of tokens or money does not allow it; nothing was sent.
-            TooMuchAtOnceError: The server wants less at a time.
-            ApiError: The server refuses, cannot be reached, or does not answer as it should.
-            DataError: A text cannot be written as UTF-8.
+            BudgetError: The budget of tokens or money does not allow the request; nothing was sent.
+            TooMuchAtOnceError: The server asks for a smaller request.
+            ApiError: The server refuses, cannot be reached, or sends an invalid response.
+            DataError: A text cannot be encoded as UTF-8.
         """
         meter, characters = self.settings.meter, sum(map(len, texts))
 
@@ -97,7 +99,7 @@ class ApiClient:
                     )
                 self._refuse(response)
             except _PassingError as passing:
-                charged = isinstance(passing.__cause__, httpx.ReadTimeout)  # the server may have computed it
+                charged = isinstance(passing.__cause__, httpx.ReadTimeout)  # the server may have embedded the texts
                 raise
             else:
                 meter.settle(estimate, characters, _counted(response))
@@ -153,14 +155,14 @@ class ApiClient:
         except httpx.TransportError as error:
             raise _PassingError(f"broke the connection off ({type(error).__name__})") from error
 
-    # What is wrong with an answer
+    # Validation of responses
 
     def _refuse(self, response: httpx.Response) -> None:
-        """Refuse every answer but a good one.
+        """Refuse a response whose status is not 200.
 
         Raises:
-            TooMuchAtOnceError: The request was too large.
-            ApiError: Anything else.
+            TooMuchAtOnceError: The server finds the request too large (status 413).
+            ApiError: Any other status.
         """
         status, where, model = response.status_code, self.address.url, self.address.model
         if status == httpx.codes.OK:
@@ -209,10 +211,11 @@ class ApiClient:
         )
 
     def _vectors(self, response: httpx.Response, count: int) -> NDArray[np.float32]:
-        """Return the vectors of an answer, each where its index says.
+        """Return the vectors of a response (N, D), in the order of their indices.
 
         Raises:
-            ApiError: It is no JSON, lacks some, is of another dimension than before, or holds what are no numbers.
+            ApiError: The response is not JSON, its vectors are not one per text, a dimension differs from the others or
+                from earlier responses, or a value is not a finite number.
         """
         try:
             content = response.json()
@@ -294,12 +297,12 @@ class ApiClient:
 
 
 def _numbers(row: list[Any]) -> NDArray[np.float32]:
-    """Return a vector (D,) as float32; NaN throughout where it holds anything but numbers.
+    """Return a vector (D,) as float32; all NaN if it holds anything but numbers.
 
     >>> _numbers([1, 2.5]), _numbers([[1], [2]]), _numbers([[1], 2])
     (array([1. , 2.5], dtype=float32), array([nan, nan], dtype=float32), array([nan, nan], dtype=float32))
     """
-    with suppress(ValueError), np.errstate(over="ignore"):  # lists of several lengths within the list
+    with suppress(ValueError), np.errstate(over="ignore"):  # NumPy raises it for nested lists of different lengths
         exact = np.asarray(row)
         if exact.ndim == 1 and exact.dtype.kind in "fi":
             return exact.astype(np.float32)
@@ -307,7 +310,11 @@ def _numbers(row: list[Any]) -> NDArray[np.float32]:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """Return for how many seconds a server asks to wait, which it says as a number or as a time.
+    """Return the seconds that a Retry-After header asks to wait; None if it is missing or invalid.
+
+    Args:
+        value: A number of seconds, or an HTTP date.
+        now: Current time in seconds since 1970.
 
     >>> _retry_after("1.5", 0), _retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 50.0), _retry_after("soon", 0)
     (1.5, 10.0, None)
@@ -330,7 +337,11 @@ def _passing(state: tenacity.RetryCallState) -> _PassingError | None:
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
-    """Return the seconds that the server asks for, or else 0.5, 1, 2, … up to half a minute."""
+    """Return the seconds until the next attempt: those that the server asks for, or else 0.5, 1, 2, … up to 30.
+
+    Raises:
+        _PassingError: The server asks for more than `LONGEST_WAIT`.
+    """
     passing = _passing(state)
     if passing is not None and passing.wait is not None:
         if passing.wait > LONGEST_WAIT:
@@ -346,7 +357,7 @@ def _told(state: tenacity.RetryCallState) -> None:
 
 
 def _counted(response: httpx.Response) -> int | None:
-    """Return how many tokens the server counted; None where it does not say."""
+    """Return the number of tokens that the server counted; None if the response has no valid number."""
     try:
         usage = response.json().get("usage") or {}
         counted = usage.get("total_tokens") or usage.get("prompt_tokens")
@@ -356,7 +367,7 @@ def _counted(response: httpx.Response) -> int | None:
 
 
 def _code(response: httpx.Response) -> str:
-    """Return the server's own name of an error; empty where it has none."""
+    """Return the error code of a response; empty if it has none."""
     try:
         return str(json.loads(response.content)["error"]["code"])
     except (ValueError, LookupError, TypeError, RecursionError):

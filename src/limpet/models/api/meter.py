@@ -1,4 +1,4 @@
-"""What a model behind an API costs: tokens, money, and how many requests a minute it may be asked."""
+"""Budget and rate limits of models behind an API: tokens, cost, and requests per minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from limpet.errors import refuse
 from limpet.support.ranges import Positive, PositiveInt, checked
 
 TOKENS_PER_CHARACTER = 1 / 3
-"""Until a server has said how many tokens it counted."""
+"""Estimate that is used until a server has returned a number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Limits:
 
     @property
     def tokens(self) -> int | None:
-        """How many tokens may be spent; None without a limit.
+        """Maximum number of tokens, from the limits on tokens and cost; None without a limit.
 
         >>> Limits(price=0.02, max_cost=0.5).tokens, Limits(max_tokens=10).tokens, Limits().tokens
         (25000000, 10, None)
@@ -72,26 +72,27 @@ class Limits:
 
 
 class Meter:
-    """Counts what is asked of models behind APIs, keeps to the limits, and may be shared by several of them.
+    """Counts requests to models behind APIs, and enforces their limits; models and threads may share one.
 
-    A request is reserved by an estimate before it is sent: its characters times the tokens per character that servers
-    counted so far. So a limit of tokens is exceeded by no more than one request per thread was estimated too low.
-    Threads may share one.
+    Before a request is sent, an estimate of its tokens is reserved: its characters times the tokens per character that
+    servers have counted so far. So spending can exceed a limit only by the error of the estimate of one request per
+    thread.
 
     Args:
-        limits: What may be spent, and how fast.
+        limits: Budget and rate limits. Default: no limits.
+        clock: Time functions, for tests.
     """
 
     def __init__(self, limits: Limits | None = None, clock: Clock | None = None) -> None:
         self.limits, self.clock = limits or Limits(), clock or Clock()
         self.requests = self.tokens = self.texts = self.characters = self.cached = 0
         self._reserved = 0
-        self._counted = (0, 0)  # tokens, and the characters they were of
-        self._free = -math.inf  # when the next request may be sent
+        self._counted = (0, 0)  # tokens that servers counted, and the characters of those requests
+        self._free = -math.inf  # monotonic time at which the next request may be sent
         self._lock = threading.Lock()
 
     def asked(self, texts: int, characters: int, cached: int) -> None:
-        """Note what was asked for, and how many of the texts a cache knew."""
+        """Count texts to embed, their characters, and how many of the texts were in a cache."""
         with self._lock:
             self.texts, self.characters, self.cached = (
                 self.texts + texts, self.characters + characters, self.cached + cached
@@ -99,22 +100,22 @@ class Meter:
 
     @property
     def tokens_per_character(self) -> float:
-        """As the servers counted so far."""
+        """Tokens per character that servers have counted so far; `TOKENS_PER_CHARACTER` before the first count."""
         tokens, characters = self._counted
         return tokens / characters if tokens else TOKENS_PER_CHARACTER
 
     @property
     def tokens_per_text(self) -> float | None:
-        """Of those that were asked for, whether they were sent or cached; None where there were none."""
+        """Estimated tokens per text, over sent and cached texts; None before the first text."""
         return self.characters / self.texts * self.tokens_per_character if self.texts else None
 
     @property
     def cost(self) -> float | None:
-        """Of what was spent; None without a price."""
+        """Cost of the tokens spent; None without a price."""
         return self.limits.cost(self.tokens)
 
     def reserve(self, characters: int) -> int | None:
-        """Reserve the estimated number of tokens for `characters` characters; None if the limit does not allow it."""
+        """Reserve and return the estimated tokens of `characters` characters; None if the limit does not allow them."""
         with self._lock:
             estimate = max(1, math.ceil(characters * self.tokens_per_character))
             limit = self.limits.tokens
@@ -124,7 +125,7 @@ class Meter:
             return estimate
 
     def wait(self, estimate: int) -> None:
-        """Wait until a request of about `estimate` tokens may be sent."""
+        """Wait until the rate limits allow a request of about `estimate` tokens."""
         rates = ((1, self.limits.requests_per_minute), (estimate, self.limits.tokens_per_minute))
         gap = max((60 * amount / rate for amount, rate in rates if rate is not None), default=0.0)
         with self._lock:
@@ -135,7 +136,13 @@ class Meter:
             self.clock.sleep(start - now)
 
     def settle(self, estimate: int, characters: int, counted: int | None) -> None:
-        """Note that a reserved request was answered."""
+        """Replace the reservation of a successful request by its tokens.
+
+        Args:
+            estimate: Tokens that were reserved.
+            characters: Characters of the request.
+            counted: Tokens that the server counted; None charges the estimate.
+        """
         with self._lock:
             self._reserved -= estimate
             self.requests += 1
@@ -144,7 +151,7 @@ class Meter:
                 self._counted = self._counted[0] + counted, self._counted[1] + characters
 
     def release(self, estimate: int, *, charged: bool) -> None:
-        """Release the tokens of a failed request, or charge them if the server may have computed it."""
+        """Release the reserved tokens of a failed request; charge them if the server may have embedded the texts."""
         with self._lock:
             self._reserved -= estimate
             self.tokens += estimate * charged

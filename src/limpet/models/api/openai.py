@@ -1,4 +1,4 @@
-"""Models of text behind any OpenAI-compatible ``/embeddings`` endpoint: OpenAI, vLLM, Ollama, TEI and others."""
+"""Text models behind any OpenAI-compatible ``/embeddings`` endpoint: OpenAI, vLLM, Ollama, TEI and others."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from limpet.models.api.settings import ApiSettings, Endpoint
 class OpenAiModel:
     """A model behind an OpenAI-compatible endpoint, as a `TextNetwork`; threads may share it.
 
-    Opening the model embeds three fixed sentences, which are part of its fingerprint. Every request embeds the first of
-    them again: vectors of a model that changed meanwhile are never returned or cached.
+    Opening the model embeds three fixed sentences, whose vectors are part of its fingerprint. Every request embeds the
+    first of them again. If the model has changed since, its vectors are neither returned nor cached.
 
     Args:
-        dimensions: Number of dimensions to request; the model's own when left out.
-        known: Fingerprints that the model may already have, such as those of a gallery; it gets the one that its
-            answers agree with.
+        address: Model and URL.
+        settings: Key, cache, limits and retries.
+        dimensions: Number of dimensions to request; None uses the model's own number.
+        known: Fingerprints that the model may already have, such as those of a gallery. It gets the one that agrees
+            with its vectors of the three sentences.
 
     Raises:
-        ApiError: The server cannot be reached, refuses, or answers wrongly; or the model has changed.
+        ApiError: The server cannot be reached, refuses, or sends an invalid response; or the model has changed.
+        BudgetError: The budget does not allow the request for the three sentences.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class OpenAiModel:
         self.address, self.settings = address, settings
         self._client = ApiClient(address, settings, dimensions)
         settings.tell(f"Texts go to {address.url}, {settings.key_in_words()}.")
-        self._most: float = math.inf  # texts of a request that the server did not find too large
+        self._most: float = math.inf  # maximum number of texts per request, lowered when the server refuses more
         self._cache = None if settings.cache is None else VectorCache(settings.cache)
         probes = self._client.embed(PROBES)
         zero = not probes.any(axis=1).all()
@@ -67,7 +70,7 @@ class OpenAiModel:
         return fingerprint
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
-        """Return raw vectors (N, D): of the cache, where it has them."""
+        """Return raw vectors (N, D) of prefixed texts, from the cache if it has them."""
         whole = [prefix + text for text in texts]
         known = {} if self._cache is None else self._cache.get(self.fingerprint, whole, self.dim)
         self.settings.meter.asked(len(whole), sum(map(len, whole)), sum(text in known for text in whole))
@@ -79,7 +82,7 @@ class OpenAiModel:
         return np.stack([known[text] for text in whole]) if whole else np.empty((0, self.dim), np.float32)
 
     def _requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Divide texts into requests within the limits on texts and characters; a longer text goes alone."""
+        """Divide texts into requests within the limits on texts and characters; a longer text is sent alone."""
         some: list[str] = []
         for text in texts:
             if some and (len(some) >= self._most or sum(map(len, some)) + len(text) > self.settings.characters):
@@ -90,9 +93,12 @@ class OpenAiModel:
             yield some
 
     def _asked(self, texts: list[str]) -> NDArray[np.float32]:
-        """Ask for texts, and for the first probe with them; in two requests where the server finds one too large.
+        """Embed texts together with the first probe; divide the request in two if the server finds it too large.
 
-        Later requests are no larger than what it took then.
+        Later requests have at most as many texts as a half.
+
+        Raises:
+            ApiError: The vector of the probe shows that the model has changed; see also `ApiClient.embed`.
         """
         try:
             *vectors, probe = self._client.embed([*texts, PROBES[0]])
@@ -122,11 +128,11 @@ class OpenAiService:
     """Opens ``openai:MODEL@BASE_URL``."""
 
     def short_name(self, place: str) -> str:
-        """Return what a folder for the model's embeddings may be called."""
+        """Return a name for a folder of the model's embeddings."""
         return Endpoint.read(place, allow_http=True).short_name
 
     def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
-        """Say without asking it whether the model can have a fingerprint: one of its address and dimension."""
+        """Return, without a request, whether a fingerprint has the address and the dimension of the model."""
         return bool(of_address([fingerprint], Endpoint.read(place, allow_http=True), dim, truncate_dim))
 
     def open(
@@ -141,8 +147,8 @@ class OpenAiService:
         """Open a model; see `OpenAiModel`.
 
         Raises:
-            ConfigError: The address is wrong, or a length was given, which the server decides.
-            ApiError: The server cannot be reached, or does not answer as it should.
+            ConfigError: The address is invalid, or ``max_length`` was given, which the server decides.
+            ApiError: The server cannot be reached, or sends an invalid response; see `OpenAiModel`.
         """
         refuse(
             max_length is not None,

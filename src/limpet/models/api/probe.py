@@ -1,12 +1,12 @@
-"""What a model behind an API is known by: its answers to three fixed sentences, in a fingerprint, with a tolerance.
+"""Fingerprints of models behind an API: sketches of their vectors of three fixed sentences, compared with a tolerance.
 
-Weights cannot be read through an API, so the answers stand for them. Servers do not give the same numbers twice: hosted
-models differ in the third or fourth decimal from call to call, and half precision depends on the size of the batch. A
-digest of numbers, however coarsely they are rounded, would change when one of them lies at the edge between two steps;
-so the rounded numbers themselves are part of the fingerprint, and two of them are compared by their distance.
+An API gives no access to the weights, so these vectors identify the model. The vectors vary from call to call: hosted
+models differ in the third or fourth decimal, and half precision depends on the batch size. A digest of rounded numbers
+would change whenever a number crosses a rounding boundary. So the fingerprint holds the rounded numbers themselves, and
+two fingerprints are compared by their distance.
 
-The three unit vectors are drawn together to 8 numbers each (a count sketch: every coordinate is added, with a sign, to
-one of them), which keeps squared distances on average, and rounded to steps of 0.01, one byte each.
+A count sketch reduces each of the three unit vectors to 8 numbers: every coordinate is added, with a sign, to one of
+them. This preserves squared distances on average. The numbers are rounded to steps of 0.01, one byte each.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PROBES = (
     "Wie wird das Wetter morgen in Zürich, und brauche ich einen Regenschirm?",
     "SELECT name, price FROM products WHERE stock > 0 ORDER BY price LIMIT 10;",
 )
-"""Prose, another language, code: models that agree on one may not on another."""
+"""Prose, another language, and code, because models that agree on one may differ on another."""
 
 AGREEMENT = 0.999
-"""Cosine at least between two answers of one model; `benchmarks/api_probe.py` measures what lies on either side."""
+"""Minimum cosine of two responses of one model; `benchmarks/api_probe.py` measures equal and different models."""
 
 KIND = "api:"
-"""What such fingerprints begin with."""
+"""Prefix of these fingerprints."""
 
-_NUMBERS = 8  # of one sentence's sketch
+_NUMBERS = 8  # numbers of the sketch of one sentence
 _STEP = 0.01
 _FINGERPRINT = re.compile(rf"{KIND}[0-9a-f]{{16}}([0-9a-f]{{{2 * _NUMBERS * len(PROBES)}}})")
 
 
 def sketch(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the sketches (P, 8) of the directions of vectors (P, D); distances stay as they are on average."""
+    """Return the sketches (P, 8) of the directions of vectors (P, D); squared distances are kept on average."""
     rows = vectors.astype(np.float64)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     drawn = np.frombuffer(hashlib.shake_256(b"limpet probe").digest(rows.shape[1]), np.uint8)
@@ -51,7 +51,7 @@ def sketch(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def agreement(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return the cosine that two answers probably have on average, from their sketches (P, 8).
+    """Return the estimated mean cosine of two responses, from their sketches (P, 8).
 
     >>> one = sketch(np.eye(3, 8))
     >>> agreement(one, one)
@@ -62,13 +62,13 @@ def agreement(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def written(numbers: NDArray[np.float64]) -> str:
-    """Write sketches as hexadecimal digits, two for every number."""
+    """Return sketches (P, 8) as hexadecimal digits, two per number."""
     steps = np.clip(np.rint(numbers / _STEP), -127, 127).astype(np.int64) + 128
     return bytes(steps.astype(np.uint8).ravel()).hex()
 
 
 def read(digits: str) -> NDArray[np.float64]:
-    """Read what `written` wrote, (P, 8)."""
+    """Return the sketches (P, 8) that `written` encoded, rounded to steps of 0.01."""
     steps = np.frombuffer(bytes.fromhex(digits), np.uint8).astype(np.float64) - 128
     return (steps * _STEP).reshape(-1, _NUMBERS)
 
@@ -77,12 +77,12 @@ def fingerprint_of(address: Endpoint, dim: int, dimensions: int | None, digits: 
     """Return the identity of a model behind an API: ``api:<16 digits of a sha256><48 digits of sketches>``.
 
     Args:
-        address: Model and URL, which are part of it.
+        address: Model and URL.
         dim: Dimension of its vectors.
-        dimensions: How many values were asked for; None for the model's own number.
-        digits: Its sketches, as `written` writes them; part of the digest, too.
+        dimensions: Number of dimensions that was requested; None for the model's own number.
+        digits: Its sketches, as `written` returns them.
 
-    Such a digest names no weights, so that eight bytes of it will do.
+    The sha256 is over all four. Eight bytes of it are enough, because it does not identify weights.
     """
     identity = {"kind": "api", "model": address.model, "url": address.url, "dim": dim, "dimensions": dimensions,
                 "probe": digits}  # fmt: skip
@@ -101,7 +101,7 @@ def sketch_in(fingerprint: str) -> NDArray[np.float64] | None:
 def of_address(
     fingerprints: Iterable[str], address: Endpoint, dim: int, dimensions: int | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return those of the fingerprints that are of this model at this server and dimension, with their sketches."""
+    """Return the sketches (P, 8) of those fingerprints that have this model, server and dimension, by fingerprint."""
     found = {}
     for fingerprint in fingerprints:
         numbers = sketch_in(fingerprint)

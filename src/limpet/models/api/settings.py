@@ -1,4 +1,4 @@
-"""How a model behind an API is asked."""
+"""Address and settings of a model behind an API."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model and the server that offers it.
+    """A model and its server.
 
     Args:
-        url: What stands before ``/embeddings``, without a slash at the end; it never holds a password or a key.
+        model: Name of the model at the server.
+        url: Base URL before ``/embeddings``, without a slash at the end; it never holds a password or a key.
     """
 
     model: str
@@ -36,14 +37,14 @@ class Endpoint:
 
     @classmethod
     def read(cls, place: str, *, allow_http: bool = False) -> Endpoint:
-        """Read ``MODEL@BASE_URL``; the model may hold ``:``, ``/`` and ``@``.
+        """Parse ``MODEL@BASE_URL``; the model may contain ``:``, ``/`` and ``@``.
 
         Args:
-            place: What people wrote.
-            allow_http: Accept a server on another machine without encryption.
+            place: Text to parse.
+            allow_http: Accept an unencrypted connection to another machine.
 
         Raises:
-            ConfigError: A part is missing, the URL holds credentials or a query, or texts would travel unencrypted.
+            ConfigError: A part is missing, the URL holds credentials or a query, or texts would be sent unencrypted.
 
         >>> Endpoint.read("nomic-embed-text:latest@http://LOCALHOST:11434/v1/")
         Endpoint(model='nomic-embed-text:latest', url='http://localhost:11434/v1')
@@ -57,7 +58,7 @@ class Endpoint:
             )
         try:
             parts = urlsplit(found["url"])
-            (parts.hostname or "").encode("idna")  # as it will be looked up
+            (parts.hostname or "").encode("idna")  # fails here rather than when the host is resolved
         except ValueError as error:
             raise ConfigError(f"The URL of the server names no host: {reason(error)}.", expected=FORM) from error
         url = _checked(parts)
@@ -72,7 +73,7 @@ class Endpoint:
 
     @property
     def short_name(self) -> str:
-        """The last part of the model's name, as a folder may be called.
+        """The last part of the model's name, as a valid folder name.
 
         >>> Endpoint("BAAI/bge-m3:fp16", "https://example.org/v1").short_name
         'bge-m3-fp16'
@@ -86,7 +87,7 @@ class Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host is this machine.
+    """Return whether a host is this machine.
 
     >>> [is_loopback(host) for host in ("localhost", "127.0.0.9", "::1", "10.0.0.1", "localhost.example.org")]
     [True, True, True, False, False]
@@ -98,7 +99,11 @@ def is_loopback(host: str) -> bool:
 
 
 def _checked(parts: SplitResult) -> str:
-    """Return the URL, host in small letters, usual port and last slash left out; refuse what must not stand in it."""
+    """Return the URL with a lower-case host, without a default port and a slash at the end.
+
+    Raises:
+        ConfigError: The URL has credentials, a query, a fragment, another scheme or no host, or ends in /embeddings.
+    """
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
             "The URL of the server holds a name, a password or a query.",
@@ -128,14 +133,19 @@ def _checked(parts: SplitResult) -> str:
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 HOSTS_VARIABLE = "LIMPET_API_HOSTS"
-"""Environment variable with the servers that a file of settings may name, HOST or HOST:PORT, separated by commas."""
+"""Environment variable with the servers that a settings file may name: HOST or HOST:PORT, separated by commas."""
 
 
 def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
-    """Refuse a server that a file names, unless the user listed it: it would receive texts, and a key.
+    """Refuse a server that a file names and LIMPET_API_HOSTS does not list, because it would receive texts and a key.
+
+    Args:
+        url: URL of the server.
+        named: What the file says, for the message.
+        file: File that names the server.
 
     Raises:
-        ConfigError: LIMPET_API_HOSTS does not list it.
+        ConfigError: LIMPET_API_HOSTS does not list the server.
     """
     server = url.partition("//")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
     listed = {one.strip().lower() for one in os.environ.get(HOSTS_VARIABLE, "").split(",")} - {""}
@@ -150,10 +160,15 @@ def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
 
 
 def api_settings(options: Mapping[str, Any], *, cache: Path, tell: Callable[[str], object]) -> ApiSettings:
-    """Return settings from options by name: those of `ApiSettings`, and of `limpet.models.api.meter.Limits`.
+    """Build settings from options of `ApiSettings` and of `limpet.models.api.meter.Limits`, by name.
+
+    Args:
+        options: Options by name.
+        cache: Cache file, unless the options name one.
+        tell: Called with a sentence that says where texts and key will be sent.
 
     Raises:
-        ConfigError: A name is unknown, or a value is of another type or out of range.
+        ConfigError: A name is unknown, or a value has another type or is out of range.
     """
     of_limits = option_types(Limits)
     known = [name for name in option_types(ApiSettings) if name not in ("meter", "tell")]
@@ -173,21 +188,21 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @checked
 @dataclass(frozen=True, eq=False)
 class ApiSettings:
-    """How a model behind an API is asked.
+    """Settings of a model behind an API.
 
     Args:
-        key_variable: Environment variable that holds the key; only its name is ever kept.
-        cache: File that keeps every vector by its text and model; None keeps none.
-        characters: Of the texts of one request, at most; a longer text goes alone.
-        timeout: Seconds until an answer must have come.
-        retries: How often a request is sent again after a failure that may pass.
-        allow_http: Send texts and key without encryption to another machine.
-        accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
-        meter: Counts tokens, keeps to limits, and knows the time.
-        tell: Told where texts and key will go, before anything is sent.
+        key_variable: Environment variable that holds the key; only the name of the variable is stored.
+        cache: File that stores every vector by text and model; None stores none.
+        characters: Maximum number of characters per request; a longer text is sent alone.
+        timeout: Timeout of a request, in seconds.
+        retries: Number of retries after a failure that may be temporary.
+        allow_http: Allow unencrypted connections to another machine, for texts and key.
+        accept_change: Accept a model that has changed behind its name, as another model with its own fingerprint.
+        meter: Counts tokens and enforces limits.
+        tell: Called before the first request, with a sentence that says where texts and key will be sent.
 
     Raises:
-        ConfigError: A number is out of range, or something else than the name of a variable was given.
+        ConfigError: A number is out of range, or ``key_variable`` is not a valid name of a variable.
     """
 
     key_variable: str = KEY_VARIABLE
@@ -201,7 +216,7 @@ class ApiSettings:
     tell: Callable[[str], object] = _log.info
 
     def __post_init__(self) -> None:
-        if not _VARIABLE.fullmatch(self.key_variable):  # perhaps the key itself, so it is not repeated
+        if not _VARIABLE.fullmatch(self.key_variable):  # it may be the key itself, so the message does not repeat it
             raise ConfigError(
                 "--api.key-variable was given something that is no name of an environment variable.",
                 expected=f"a name such as {KEY_VARIABLE}; never the key itself",
@@ -210,16 +225,17 @@ class ApiSettings:
             )
 
     def key_in_words(self) -> str:
-        """Say which key goes along with texts, without the key."""
+        """Return a phrase that says which key is sent with texts; it does not contain the key."""
         return "without a key" if self.key() is None else f"with the key in {self.key_variable}"
 
     def key(self) -> str | None:
         """Return the key; None if the default variable is not set, because self-hosted servers need none.
 
-        The key is read from the environment only for a request, and passed to nothing else.
+        The key is read from the environment, and is not stored in the settings.
 
         Raises:
-            ConfigError: A variable that was named is not set, or its value does not fit into a header.
+            ConfigError: A variable other than the default was named and is not set, or its value does not fit into a
+                header.
         """
         key = os.environ.get(self.key_variable, "").strip()
         if not key and self.key_variable != KEY_VARIABLE:
