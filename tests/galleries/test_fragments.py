@@ -15,7 +15,7 @@ import pytest
 
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.errors import ConfigError, DataError, GalleryError, UpgradeStateError
-from limpet.galleries import Gallery, fragments
+from limpet.galleries import Gallery, fragments, restore
 from limpet.galleries.fragments import FragmentPlan, accept, make, plan
 from limpet.geometry import Hypersphere, Space
 
@@ -256,6 +256,29 @@ def test_what_was_planned_for_another_upgrade_is_refused(run: Run, embed: Callab
         other.start("declared:third", SPHERE)
         with pytest.raises(UpgradeStateError, match="g2 is of declared:third"):
             accept(other, run.folder)
+
+
+def test_a_gallery_that_counts_other_commits_alike_gets_none_of_the_vectors(run: Run, tmp_path: Path) -> None:
+    run.make()
+    with Gallery.create("memory://", fingerprint="declared:old", space=SPHERE) as other:
+        other.add(run.embed("old", IDS, draw=1))
+        other.start("declared:new", SPHERE)
+        assert other.store.fetch(IDS).versions.tolist() == run.gallery.store.fetch(IDS).versions.tolist()
+        with pytest.raises(UpgradeStateError, match="another one was planned"):
+            accept(other, run.folder)
+    run.gallery.backup(tmp_path / "backup")
+    restore(tmp_path / "backup", f"memory:{tmp_path / 'restored'}")
+    with Gallery.open(f"memory:{tmp_path / 'restored'}") as restored:
+        assert accept(restored, run.folder).written == 12  # a backup has the commits before it
+    run.gallery.upsert(run.embed("old", ["i00"], draw=1))
+    plan(run.gallery, later := tmp_path / "later")
+    make(later, "000000", run.source)
+    restore(tmp_path / "backup", f"memory:{tmp_path / 'again'}")
+    with Gallery.open(f"memory:{tmp_path / 'again'}") as again:
+        again.upsert(run.embed("old", ["i00"], draw=2))
+        assert again.store.fetch(["i00"]).versions.tolist() == run.gallery.store.fetch(["i00"]).versions.tolist()
+        with pytest.raises(UpgradeStateError, match="lost commits"):
+            accept(again, later)
 
 
 def test_wrong_use_is_refused(run: Run, tmp_path: Path) -> None:

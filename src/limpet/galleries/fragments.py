@@ -2,7 +2,7 @@
 
 All workers share one folder:
 
-- ``plan.json``: the generation, its model and space, and the shards (`FragmentPlan`);
+- ``plan.json``: the generation, its model and space, the last commit, and the shards (`FragmentPlan`);
 - ``shards/SHARD.parquet``: the items of a shard, columns ``id`` (text) and ``version`` (64-bit integer);
 - ``fragments/FILE``: the vectors of a shard, points of the space: a file of `limpet embed`, or an ``.npz`` or
   ``.parquet`` file with ``id`` and ``vector``;
@@ -35,7 +35,7 @@ from limpet.embeddings.embedding_set import joined
 from limpet.embeddings.parquet_files import unreadable
 from limpet.embeddings.storage import write_atomically
 from limpet.engines.backup_files import appearing
-from limpet.engines.store import Fill, Rows
+from limpet.engines.store import Commit, Fill, Rows
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, UpgradeStateError, shown
 from limpet.galleries.backfill import WAIT, commit_fill
 from limpet.galleries.gallery import ROWS_AT_ONCE
@@ -54,6 +54,7 @@ __all__ = ["Accepted", "FragmentPlan", "Manifest", "accept", "make", "plan"]
 ITEMS = 25_000
 """Default number of items per shard."""
 _EMBEDDED = 1024  # items per call of the source
+_PLAN_AGAIN = "`limpet fragments plan` plans what lacks a vector now, in another folder."
 _BLOCK = 1 << 20
 _Name = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_][0-9A-Za-z_.-]{0,200}$")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -69,6 +70,8 @@ class FragmentPlan(BaseModel):
         generation: The generation of the gallery to fill.
         fingerprint: Fingerprint of the model.
         space: Record of the space of the vectors.
+        commit: Last commit of the gallery when it was planned. Versions are numbers of commits, and another gallery, or
+            one that was restored, has other commits of these numbers.
         items: Number of items in the shards.
         shards: Names of the shards, in the order in which the committer reads them.
     """
@@ -80,6 +83,7 @@ class FragmentPlan(BaseModel):
     generation: str
     fingerprint: str
     space: dict[str, Any]
+    commit: Commit
     items: int
     shards: list[_Name]
 
@@ -171,8 +175,9 @@ def plan(gallery: OpenGallery, place: str | Path, *, items: PositiveInt = ITEMS)
             total += part.num_rows
             write_atomically(_shard(folder, names[-1]), lambda file: pq.write_table(part, file))  # noqa: B023
         made = FragmentPlan(
-            generation=target.name, fingerprint=target.fingerprint, space=dict(target.space), items=total, shards=names
-        )
+            generation=target.name, fingerprint=target.fingerprint, space=dict(target.space),
+            commit=gallery.store.pointer().commit, items=total, shards=names,
+        )  # fmt: skip
         _write(folder / "plan.json", made)
     return made
 
@@ -231,7 +236,8 @@ def accept(
         progress: "rich" or "tqdm" for a bar, or a function that is called with "done" and "total" shards.
 
     Raises:
-        UpgradeStateError: The gallery has no such generation, or its model is another one.
+        UpgradeStateError: The gallery is another one, or has lost commits since the plan; or it has no such generation,
+            or one of another model.
         StoreError: The gallery is unreachable, full or failing.
     """
     began, folder, known = time.monotonic(), Path(place), FragmentPlan.read(place)
@@ -263,7 +269,16 @@ def _check_gallery(gallery: OpenGallery, known: FragmentPlan) -> None:
         raise UpgradeStateError(
             f"The plan fills {known.generation} of {known.fingerprint}; in this gallery {known.generation} {there}.",
             expected="the gallery, and the upgrade, that were planned",
-            to_do="`limpet fragments plan` plans what lacks a vector now, in another folder.",
+            to_do=_PLAN_AGAIN,
+            intact="Nothing was written.",
+        )
+    since = gallery.store.journal(after=known.commit.sequence - 1)
+    if not since or (since[0].sequence, since[0].time) != known.commit:
+        raise UpgradeStateError(
+            f"The gallery does not have commit {known.commit.sequence} of the plan: another one was planned, or this "
+            "one has lost commits since, as by a restore.",
+            expected="the gallery that was planned",
+            to_do=_PLAN_AGAIN,
             intact="Nothing was written.",
         )
 
