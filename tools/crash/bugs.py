@@ -450,6 +450,7 @@ class Bug:
 
 FILES = ("memory", "lance")
 OF_FILES = (*FILES, "sharded")
+READ_BY_MANY = (*OF_FILES, "s3")
 EVERY = ("memory", "lance", "pgvector", "sharded", "s3")
 BUGS = {
     "stamp before write": Bug(stamp_before_write, "bug.stamped", "backfill", power=None),
@@ -457,12 +458,14 @@ BUGS = {
     "journal not synced": Bug(journal_not_synced, stores=EVERY),
     "deleted id resurrected": Bug(deleted_id_resurrected, kind="backfill", stores=EVERY),
     "row encoded twice": Bug(row_encoded_twice, kind="backfill", stores=EVERY),
-    "rollback drops a later write": Bug(rollback_drops_later_writes, kind="rollback"),
+    "rollback drops a later write": Bug(
+        rollback_drops_later_writes, kind="rollback", stores=("memory", "lance", "pgvector", "s3")
+    ),
     "fill ignores versions": Bug(fill_ignores_versions, kind="backfill", stores=EVERY),
-    "pointer stale elsewhere": Bug(pointer_stale_elsewhere, stores=OF_FILES),
+    "pointer stale elsewhere": Bug(pointer_stale_elsewhere, stores=READ_BY_MANY),
     "lock stolen by age": Bug(lock_stolen_by_age, kind="backfill", stores=OF_FILES, power="kept"),
     "lock kept by a child": Bug(lock_kept_by_a_child, stores=OF_FILES, power="kept", rest=1),
-    "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=OF_FILES, power="kept", rest=0),
+    "gc ignores age": Bug(gc_ignores_age, kind="gc", stores=READ_BY_MANY, power="kept", rest=0),
     "finish removes rows first": Bug(
         finish_removes_rows_first, "bug.removed", "finish", stores=("memory", "pgvector"), power=None
     ),

@@ -25,6 +25,7 @@ from urllib.request import Request, urlopen
 PATIENCE = 120  # seconds until a server that does not answer is an error
 BUCKET = "limpet"
 _CONTROL = "/-/network"
+_SOCKET = "limpet.socket"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class _Turns:
         drawn -= network.errors
         if method in ("PUT", "POST", "DELETE") and drawn < network.lost + network.failed:
             if drawn < network.lost:
-                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+                environ[_SOCKET].shutdown(socket.SHUT_RDWR)
             start("500 Internal Server Error", [("Content-Length", "0")])
             return [b""]
         status, headers, *_ = answered[-1]
@@ -163,17 +164,18 @@ def _body(environ: dict[str, Any]) -> Any:
 
 
 def _serve(port: int) -> None:
-    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-    from werkzeug.serving import make_server
+    from cheroot import wsgi
+    from moto.moto_server.werkzeug_app import create_backend_app
 
-    class Quiet(MotoRequestHandler):
-        protocol_version = "HTTP/1.1"  # connections that stay
+    class Gateway(wsgi.Gateway_10):
+        def get_environ(self) -> dict[str, Any]:  # type: ignore[override]  # its types are of no use
+            told = {_SOCKET: self.req.conn.socket, "RAW_URI": self.req.uri.decode("latin-1")}  # as moto wants it
+            return {**super().get_environ(), **told}  # type: ignore[no-untyped-call]
 
-        def log(self, *words: Any) -> None:
-            pass
-
-    turns = _Turns(create_backend_app("s3"))
-    make_server("127.0.0.1", port, turns, threaded=True, request_handler=Quiet).serve_forever()
+    app = _Turns(create_backend_app("s3"))
+    server = wsgi.Server(("127.0.0.1", port), app, numthreads=32, request_queue_size=128)  # its connections stay
+    server.gateway = Gateway
+    server.start()
 
 
 if __name__ == "__main__":
