@@ -32,11 +32,11 @@ def _named(module: ModuleType, prefix: str = "") -> dict[str, Build]:
 
 
 PAPERS: Mapping[str, ModuleType] = {"ndpp": ndpp, "hbct": hbct, "cvs": cvs, "advbct": advbct, "mixbct": mixbct}
-"""The module of every paper."""
+"""Modules of the papers, by name."""
 
 _OF_PAPERS = [item for paper, module in PAPERS.items() for item in _named(module, f"{paper}-").items()]
 SUITES: Mapping[str, Build] = dict(sorted([*_OF_PAPERS, *_named(own).items()]))
-"""What builds the suite of every name."""
+"""Functions that build the built-in suites, by name."""
 
 
 def suite_named(name_or_place: str | Path) -> Suite:
@@ -93,7 +93,7 @@ def built(build: Build, name: str, where: str) -> Suite:
         suite = build()
     except LimpetError:
         raise
-    except Exception as error:  # whatever a file of the user raises
+    except Exception as error:  # the user's file can raise anything
         raise ConfigError(
             f"{where} raises {type(error).__name__}: {reason(error)}.", expected="a function that returns a Suite"
         ) from error
@@ -105,7 +105,7 @@ def built(build: Build, name: str, where: str) -> Suite:
 
 
 def _imported(path: Path) -> ModuleType:
-    """Run a file of the user, who named it; nothing is written beside it."""
+    """Run the Python file of a suite; no bytecode is written beside it."""
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     try:

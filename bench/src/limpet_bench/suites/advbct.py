@@ -8,8 +8,8 @@ from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Traini
 from limpet_bench.suites.columns import P_OVER_SETS, SELF_AND_CROSS
 from limpet_bench.suites.published import published
 
-# Images without augmentation, at 224 x 224 pixels whatever their aspect, and weights of ImageNet to begin with, of old
-# models too (released code): folders weights/resnet-18 and weights/resnet-50 beside the data.
+# As in the released code: no augmentation, images resized to 224 x 224 pixels without keeping the aspect ratio, and
+# initial weights of ImageNet, for old models too (folders weights/resnet-18 and weights/resnet-50 in the data root).
 TRAINING = Training(
     model=EncoderSpec(
         backbone="resnet18",
@@ -20,7 +20,7 @@ TRAINING = Training(
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
     ),
-    # 256 images in each of four processes in the released code. Numbers of full precision, as in that code.
+    # The released code uses 256 images in each of four processes, and full precision.
     recipe=Recipe(
         epochs=30,
         batch_size=1024,
@@ -35,15 +35,15 @@ TRAINING = Training(
 
 
 def larger(training: Training) -> Training:
-    """Return a training of ResNet50 in place of ResNet18."""
+    """Return the training with ResNet50 instead of ResNet18."""
     return training.but(model={"backbone": "resnet50"}, weights="resnet-50")
 
 
 GLDV2_IMAGES: Values = {"image_size": 224, "fit": "squash", "usage": "Private"}
 GLDV2 = Data("gldv2", GLDV2_IMAGES)
 
-# Searched as in the paper: RParis and ROxford (medium) and, as in its released code, the private queries of GLDv2;
-# queries of RParis and ROxford are not cropped to their boxes there.
+# Test sets of the paper: RParis and ROxford (medium), and GLDv2. As in the released code, queries of RParis and ROxford
+# are not cropped to their boxes, and the queries of GLDv2 are the private ones.
 BUILDINGS = EvaluationSet(
     options={"image_size": 224, "fit": "squash", "crop_queries": False},
     protocol="revisited",
@@ -62,18 +62,18 @@ LANDMARKS = {
 MORE_DATA: Values = {"rule": "gldv2", "seed": 666}
 MORE_CLASSES: Values = {"old_fraction": 0.3, "seed": 666}
 THRESHOLD: Values = {"threshold": 0.4}
-THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 1.0)  # ours: what else than 0.4
+THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 1.0)  # 0.4 is the paper's value, the others are our choice
 
 WITHOUT: dict[str, Values] = {
     "L_cls": {"task_weight": 0.0},
     "L_adv": {"adversarial_weight": 0.0},
     "L_p2s": {"weight": 0.0},
 }
-"""The option of each loss that leaves it out."""
+"""Options that turn each loss off."""
 
 
 def losses(data: Data, scenario: Scenario, training: Training) -> list[Run]:
-    """Return a run for every subset of the three losses (Table 2), that of all three last."""
+    """Return a run for every non-empty subset of the three losses (Table 2); the last one has all three."""
     runs = [Run("L_cls", data, scenario, "independent", training=training)]
     for kept in (
         ("L_adv",), ("L_p2s",), ("L_cls", "L_adv"), ("L_cls", "L_p2s"), ("L_adv", "L_p2s"), ("L_cls", "L_adv", "L_p2s"),
@@ -87,7 +87,7 @@ OLD_MODEL: dict[str, Reference] = {"old": "self_old"}
 
 
 def threshold_curve(row: str, *scenarios: str) -> Curve:
-    """Return Figure 5."""
+    """Return Figure 5: self-test and cross-test over the threshold."""
     return Curve(
         title="Self-test and cross-test over the threshold",
         scenarios=scenarios,
@@ -98,7 +98,7 @@ def threshold_curve(row: str, *scenarios: str) -> Curve:
 
 
 def figure_5() -> Suite:
-    """Figure 5: its threshold t."""
+    """Figure 5: the threshold t."""
     scenario = Scenario("extended-class", MORE_CLASSES)
     advbct = Run("advbct", GLDV2, scenario, options=THRESHOLD, training=TRAINING)
     return Suite(
@@ -122,7 +122,7 @@ def figure_5() -> Suite:
 
 
 def small() -> Suite:
-    """Minutes on one core: a quarter of Omniglot's characters at 20 pixels, and a small network."""
+    """A quarter of Omniglot's characters at 20 pixels, and a small network; takes minutes on one core."""
     data = Data("omniglot", {"class_share": 0.25, "image_size": 20})
     training = Training(
         model=EncoderSpec(dim=32, projection="linear-bn", channels=1, image_size=20, backbone_options={"filters": 16}),
@@ -151,7 +151,7 @@ def small() -> Suite:
 
 
 def table_2() -> Suite:
-    """Table 2: its three losses, alone and together."""
+    """Table 2: the three losses, alone and together."""
     scenarios = (Scenario("extended-data", MORE_DATA), Scenario("extended-class", MORE_CLASSES))
     return Suite(
         title="AdvBCT, Table 2: its three losses",
@@ -170,7 +170,7 @@ def table_3() -> Suite:
         "independent": {},
         "bct": {},
         "lce": {"form": "angle", "classes": "old"},  # no transformation (K = 0)
-        "unibct": {"refine": False, "classes": "old"},  # no refinement, and old classes alone (released code)
+        "unibct": {"refine": False, "classes": "old"},  # no refinement, and old classes only (released code)
         "hot_refresh": {},
         "advbct": THRESHOLD,
     }
@@ -200,14 +200,14 @@ def table_3() -> Suite:
                 scenarios=("extended-data",),
                 rows=("independent",),
                 method="tsne",
-                classes=10,  # ours: the paper does not say; a class are the photographs that answer the same queries
+                classes=10,  # our choice: the paper does not say; classes are photographs relevant to the same queries
                 show=("old", "new"),
             ),  # Figure 2
             "convergence": LossCurve(
                 title="Losses of six trainings of ResNet50 on more classes",
                 scenarios=("enlarged-backbone-class",),
                 rows=("bct", "lce", "hot_refresh", "unibct", "advbct", "independent"),
-                terms=("task",),  # ours: the paper does not say which loss, and this one all six have
+                terms=("task",),  # our choice, the paper does not say which loss; all six methods have this one
             ),  # Figure 6
         },
         published=published("advbct-table-3"),

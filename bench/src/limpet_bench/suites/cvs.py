@@ -12,7 +12,7 @@ from limpet_bench.suites.published import published
 
 SEEDS = (0, 1, 2)  # the three runs of Table C.6
 
-# Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
+# Training of every session. Nesterov momentum and the warm-up epoch of the schedule are those of the released code.
 CIFAR = Training(
     model=EncoderSpec(backbone="resnet18", dim=128, channels=3, image_size=32),
     recipe=Recipe(
@@ -30,14 +30,14 @@ CIFAR = Training(
 )
 
 TINY_IMAGENET = CIFAR.but(
-    model={"backbone_options": {"stem": "imagenet"}, "image_size": 64},  # stem: released code
+    model={"backbone_options": {"stem": "imagenet"}, "image_size": 64},  # the stem is that of the released code
     recipe={
         "batch_size": 64,
         "augmentation": Augmentation(crop_padding=4, flip=True, rand_augment=RandAugment(operations=2, magnitude=9.0)),
     },
 )
 
-# Of every session. Momentum and decay are those of the released code.
+# Training of every session. Momentum and weight decay are those of the released code.
 PHOTOGRAPHS = Training(
     model=EncoderSpec(
         backbone="resnet50",
@@ -55,20 +55,20 @@ PHOTOGRAPHS = Training(
         nesterov=True,
         weight_decay=0.0001,
         schedule="constant",
-        augmentation=Augmentation(resized_crop=ResizedCrop(), flip=True),  # ours: from centre squares of 256 pixels
-        precision="bf16-mixed",  # ours, as is the layout: the paper does not say
+        augmentation=Augmentation(resized_crop=ResizedCrop(), flip=True),  # our choice: crops of the centre square
+        precision="bf16-mixed",  # our choice, like channels_last: the paper does not say
         channels_last=True,
-        freeze_batch_norm=True,  # as its released code does; the paper does not say
+        freeze_batch_norm=True,  # as in the released code; the paper does not say
     ),
     head="normalised",
     head_options={"temperature": 0.05},
-    weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
+    weights="resnet-50",  # of ImageNet, in the folder weights/resnet-50 of the data root
 )
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, training, plans and memory of one of the five data sets, with its name in the paper."""
+    """Data, training, memory budget and plans of one of the five data sets, with its name in the paper."""
 
     name: str
     data: Data
@@ -78,7 +78,7 @@ class Setting:
 
     @property
     def general(self) -> Setting:
-        """The setup that all five data sets have."""
+        """The setting with only the plan "general-incremental", which all five data sets have."""
         return replace(self, plans=tuple(plan for plan in self.plans if plan.kind == "general-incremental"))
 
     def runs(self, methods: dict[str, tuple[str, Values]], searches: dict[str, Search] | None = None) -> list[Run]:
@@ -149,10 +149,10 @@ CVS: Values = {"model_weight": 10.0, "data_weight": 1.0}
 WITHOUT_REPLAY: Values = {"replay": False}
 
 METHODS: dict[str, tuple[str, Values]] = {
-    # The paper does not print how strong ewc and rwalk hold weights.
+    # The paper does not print the regularisation weights of ewc and rwalk.
     **{name: (name, {}) for name in ("joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow")},
     "cvs": ("cvs", CVS),
-    # Of Table C.1, which has general-incremental alone.
+    # Published in Table C.1 only, for general-incremental only.
     "cvs without replay": ("cvs", {**CVS, **WITHOUT_REPLAY}),
 }
 NINE = tuple(METHODS)[:9]
@@ -166,7 +166,7 @@ ABLATION: dict[str, tuple[str, Values]] = {
     "L_c + L_m + L_d": ("cvs", CVS),
 }
 
-# BatchHard draws batches of two items of a class; its weight is that of CVS, as the paper says of no other.
+# BatchHard draws batches with two items per class. Its weight is that of CVS, because the paper prints no other.
 BATCH_HARD: tuple[str, Values] = ("cvs", {"coherence": "batch_hard", "model_weight": 10.0})
 
 RECALLS = tuple(Column(metric=f"ar@{k}", unit="%", digits=2) for k in (1, 2, 4))
@@ -261,7 +261,7 @@ def table_1_tiny_imagenet() -> Suite:
 
 
 def ablation(name: str, *, in_paper: bool) -> Suite:
-    """Return the three losses on one data set: of Tables 2 and C.2, or of Table C.2 alone."""
+    """Return the ablation of the three losses on one data set: Tables 2 and C.2, or only Table C.2."""
     return Suite(
         title=f"CVS, Table {'2' if in_paper else 'C.2'}: {SETTINGS[name].name}",
         description=(
@@ -278,35 +278,35 @@ def ablation(name: str, *, in_paper: bool) -> Suite:
 
 
 def table_2_cifar_100() -> Suite:
-    """Tables 2 and C.2, CIFAR-100: its three losses."""
+    """Tables 2 and C.2, CIFAR-100: the three losses."""
     return ablation("cifar-100", in_paper=True)
 
 
 def table_2_inat_m() -> Suite:
-    """Table C.2, iNat-M: its three losses."""
+    """Table C.2, iNat-M: the three losses."""
     return ablation("inat-m", in_paper=False)
 
 
 def table_2_product_m() -> Suite:
-    """Tables 2 and C.2, Product-M: its three losses."""
+    """Tables 2 and C.2, Product-M: the three losses."""
     return ablation("product-m", in_paper=True)
 
 
 def table_2_stanford_dogs() -> Suite:
-    """Tables 2 and C.2, Stanford Dogs: its three losses."""
+    """Tables 2 and C.2, Stanford Dogs: the three losses."""
     return ablation("stanford-dogs", in_paper=True)
 
 
 def table_2_tiny_imagenet() -> Suite:
-    """Table C.2, Tiny-ImageNet: its three losses."""
+    """Table C.2, Tiny-ImageNet: the three losses."""
     return ablation("tiny-imagenet", in_paper=False)
 
 
 def table_c_3() -> Suite:
-    """Table C.3: other losses in the place of its model coherence.
+    """Table C.3: other losses in place of the model coherence.
 
-    As the paper has them: the losses of the authors' code, relative MLKD in the Frobenius norm. Temperature and number
-    of neighbours are those of that code.
+    The losses are those of the authors' code, with its temperature and number of neighbours; relative MLKD uses the
+    Frobenius norm.
     """
     others = {
         "dark knowledge": "dark_knowledge",
@@ -321,7 +321,7 @@ def table_c_3() -> Suite:
         **{label: ("cvs", {"coherence": loss}) for label, loss in others.items()},
         "cvs": ("cvs", CVS),
     }
-    # The weight of each, by recall of the validation queries; with one seed, which is ours.
+    # The weight of each loss is chosen by the recall of validation queries. One seed is our choice.
     weight = Search(2, options={"model_weight": (1.0, 10.0)})
     return Suite(
         title="CVS, Table C.3: CIFAR-100",
@@ -339,7 +339,7 @@ def table_c_3() -> Suite:
 
 
 def table_c_4() -> Suite:
-    """Table C.4: how its model coherence finds its triplets."""
+    """Table C.4: selection of triplets in the model coherence."""
     methods: dict[str, tuple[str, Values]] = {
         "none": ("cvs", {"coherence": "none"}),
         "BatchHard": BATCH_HARD,
@@ -418,11 +418,11 @@ SMALL = Setting(
     120,
     (general(40, 40, 0.4, 3, 1),),
 )
-"""Three sessions that bring 40 characters each."""
+"""Three sessions with 40 new characters each."""
 
 
 def small() -> Suite:
-    """Minutes on one core: 120 of Omniglot's characters, a small network."""
+    """120 of Omniglot's characters and a small network; takes minutes on one core."""
     return Suite(
         title="CVS's losses through sessions of Omniglot",
         description=(

@@ -1,7 +1,6 @@
 """HBCT: Learning Along the Arrow of Time: Hyperbolic Geometry for Backward-Compatible Representation Learning.
 
-Figure 4, loss and gradient of RINCE and InfoNCE over the distance, is drawn by
-`python benchmarks/rince_shape.py`.
+`python benchmarks/rince_shape.py` draws Figure 4, loss and gradient of RINCE and InfoNCE over the distance.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ RECIPE = Recipe(  # section 5.1: ResNet18 from scratch
     momentum=0.9,
     weight_decay=0.0005,
     schedule="cosine",
-    augmentation=Augmentation(crop_padding=4, flip=True),  # ours: the paper does not say
-    old_view="same",  # ours: every method aligns with the old view of the very image it sees, hyperbolic or not
-    precision="bf16-mixed",  # ours, as is the layout: the paper does not say
+    augmentation=Augmentation(crop_padding=4, flip=True),  # our choice: the paper does not say
+    old_view="same",  # our choice: in every method, the old model sees the same augmented image
+    precision="bf16-mixed",  # our choice, like channels_last: the paper does not say
     channels_last=True,
 )
 
-# linear-bn is ours: with it, hyperbolic models score higher after the same training (benchmarks/lorentz_projection.py).
-# So all rows have it, in both spaces.
+# linear-bn is our choice, for all rows in both spaces: hyperbolic models score higher with it after the same training
+# (benchmarks/lorentz_projection.py).
 EUCLIDEAN = Training(
     model=EncoderSpec(backbone="resnet18", dim=128, channels=3, image_size=32, projection="linear-bn"), recipe=RECIPE
 )
@@ -47,15 +46,15 @@ ROWS: dict[str, Values] = {"independent": {}, "hbct": HBCT}
 CIFAR_100 = Data("cifar-100")
 HALF = Scenario("extended-class", {"old_fraction": 0.5, "order": "first"})  # the first 50 % of the classes
 
-# Section 5.1: the best of ten settings, weights in [0, 1] and temperatures of 0.5 and 1, that does not hurt the new
-# model. Ours: the values, and how the best is known, by a tenth of every class's training images that no model of a
-# trial has seen.
+# Section 5.1: the best of ten settings that does not harm the new model, with weights in [0, 1] and temperatures of 0.5
+# and 1. Our choice: the values, and that the best one is selected on a tenth of every class's training images, which no
+# model of a trial was trained on.
 VALIDATION = {"validation_fraction": 0.1}
 WEIGHTS = tuple(tenth / 10 for tenth in range(1, 11))
 TUNED: dict[str, Search] = {
     "bct": Search(10, options={"weight": WEIGHTS}),
     "hot_refresh": Search(10, options={"weight": (0.2, 0.4, 0.6, 0.8, 1.0), "temperature": (0.5, 1.0)}),
-    # The sum of hoc is convex: a weight w is a share of 1 / (1 + w) for the task. Its scale is one over a temperature.
+    # hoc is a convex sum: a weight w is a task share of 1 / (1 + w). Its scale is 1 / temperature.
     "hoc": Search(10, options={"task_share": (0.8333, 0.7143, 0.625, 0.5556, 0.5), "scale": (2.0, 1.0)}),
 }
 
@@ -70,7 +69,7 @@ SYSTEMS = {"self_new": "self", "cross": "cross", "p_up": "P_up", "p_comp": "P_co
 
 
 def columns(*metrics: str, measures: tuple[str, ...], digits: int = 3) -> tuple[Column, ...]:
-    """Return columns with the paper's names: P metrics are raw, and accuracy alone is in per cent."""
+    """Return columns with the names of the paper; P metrics are raw, and only accuracy is in per cent."""
     return tuple(
         Column(metric=metric, measure=measure, title=f"{NAMES[metric]} {SYSTEMS[measure]}", digits=digits)
         if metric != "accuracy"
@@ -102,7 +101,7 @@ TABLE_6 = {
 
 
 def figure_2() -> Suite:
-    """Figures 2 and 6: what the time axis tells of old and new models."""
+    """Figures 2 and 6: uncertainty and positions of old and new embeddings."""
     return Suite(
         title="HBCT, Figures 2 and 6: uncertainty",
         description=(
@@ -125,7 +124,7 @@ def figure_2() -> Suite:
                 title="Figure 6: old and new embeddings in a hyperboloid of two dimensions",
                 method="hyperboloid",
                 rows=("hbct",),
-                classes=10,  # ours: the paper does not say; ten can be told apart
+                classes=10,  # our choice, the paper does not say; ten can be distinguished
                 show=("old", "new"),
             ),
             "figure-6-uncertainty": Histogram(
@@ -136,12 +135,12 @@ def figure_2() -> Suite:
 
 
 def five_models(label: str, options: Values, old: Training, generations: dict[int, Training]) -> Iterator[Run]:
-    """Yield all pairs of five models with 20, 40, 60, 80 and 100 classes (section 5.3), one row.
+    """Yield the runs of one row: all pairs of five models with 20, 40, 60, 80 and 100 classes (section 5.3).
 
-    Each model is trained to fit the one before it (ours, as is what P_comp is held against: an independent model of the
-    newer one's recipe; and the older one itself, whose gallery is searched).
+    Our choice: each model is trained to be compatible with the one before it. P_comp compares with an independent model
+    of the newer model's recipe, and with the older model itself, whose gallery is searched.
     """
-    first: dict[int, Run] = {}  # of every generation the run that searches the first one's gallery
+    first: dict[int, Run] = {}  # for every generation, the run that searches the first gallery
     for new in range(2, 6):
         for held in range(1, new):
             shares = {"old_fraction": held / 5, "new_fraction": new / 5, "order": "first"}
@@ -160,22 +159,22 @@ def five_models(label: str, options: Values, old: Training, generations: dict[in
 
 
 def in_cells(rows: list[list[Run]]) -> tuple[Run, ...]:
-    """Return the runs of rows, all rows of a scenario after each other."""
+    """Return the runs of several rows, grouped by scenario."""
     return tuple(run for cell in zip(*rows, strict=True) for run in cell)
 
 
 def pairs_of(*rows: str) -> Matrix:
-    """Return Figure 5."""
+    """Return the matrices of Figure 5."""
     title = "P_comp of every model on the galleries before it"
     return Matrix(title=title, rows=rows, measure="p_comp", metric="recall@1")
 
 
 def figure_5_euclidean() -> Suite:
-    """Figure 5: five models in a row, ResNet18 twice and then ResNet50: the methods that HBCT is compared with."""
-    resnet50 = EUCLIDEAN.but(model={"backbone": "resnet50"})  # trained as ResNet18 is: ours, the paper does not say
+    """Figure 5: a chain of five models, ResNet18 twice and then ResNet50, by the methods that HBCT is compared with."""
+    resnet50 = EUCLIDEAN.but(model={"backbone": "resnet50"})  # with the recipe of ResNet18: our choice
     generations = {2: EUCLIDEAN, 3: resnet50, 4: resnet50, 5: resnet50}
-    # Weights and temperatures are those with which their own papers begin, within the ranges of section 5.1: chains are
-    # not tuned, since a trial would be judged with a predecessor of other settings.
+    # Weights and temperatures are the initial ones of the methods' own papers, within the ranges of section 5.1. Chains
+    # are not tuned, because a trial would be judged with a predecessor of other settings.
     methods: dict[str, Values] = {
         "independent": {},
         "bct": {"weight": 1.0},
@@ -194,8 +193,8 @@ def figure_5_euclidean() -> Suite:
 
 
 def figure_5() -> Suite:
-    """Figure 5: five models in a row, ResNet18 twice and then ResNet50, clipped at 1.0, 1.2, ... 1.8."""
-    # ResNet50 is trained as ResNet18 is: ours, the paper does not say.
+    """Figure 5: a chain of five hyperbolic models, ResNet18 twice and then ResNet50, clipped at 1.0, 1.2, ... 1.8."""
+    # ResNet50 has the recipe of ResNet18: our choice, the paper does not say.
     generations = {2: HYPERBOLIC}
     generations |= {new: OLD.but(model={"zeta": 0.8 + new / 5, "backbone": "resnet50"}) for new in (3, 4, 5)}
     return Suite(
@@ -210,7 +209,7 @@ def figure_5() -> Suite:
 
 
 def figure_7() -> Suite:
-    """Figure 7: the weights and the temperature."""
+    """Figure 7: alignment weight, temperature and entailment weight."""
     hbct = half_of_cifar("hbct", HBCT)
     return Suite(
         title="HBCT, Figure 7: sensitivity",
@@ -222,7 +221,7 @@ def figure_7() -> Suite:
         runs=(
             half_of_cifar("independent"),
             hbct,
-            # The values are ours: the paper does not print them.
+            # The values are our choice: the paper does not print them.
             *(hbct.variant("options.weight", value) for value in (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)),
             *(hbct.variant("options.temperature", value) for value in (0.1, 0.25, 0.5, 1.0, 2.0)),
             *(hbct.variant("options.entail_weight", value) for value in (0.0, 0.1, 0.3, 0.5, 1.0, 2.0)),
@@ -237,7 +236,7 @@ def figure_7() -> Suite:
 
 
 def small() -> Suite:
-    """About ten minutes on one core: a quarter of Omniglot's characters, 241 to train on and 165 to search."""
+    """A quarter of Omniglot's characters, 241 for training and 165 for search; takes ten minutes on one core."""
     old = Training(
         model=EncoderSpec(
             dim=32, channels=1, image_size=28, backbone_options={"filters": 16}, projection="linear-bn", zeta=1.0
@@ -288,7 +287,7 @@ def small() -> Suite:
             ),
             "weight": WEIGHT_CURVE,
             "curvature": curve("Curvature", "geometry.curvature"),
-            # Of drawings to train on: those that are searched are of characters that no model has seen.
+            # Training drawings, because no model has seen the characters of the searched ones.
             "uncertainty": Histogram(
                 title="Uncertainty, by whether the old model has seen the class",
                 part="training",
@@ -304,13 +303,13 @@ def small() -> Suite:
 
 
 def four_upgrades(old: Training, new: Training) -> Iterator[tuple[Data, Scenario, Training, Training]]:
-    """Yield data, scenario, and old and new training of the eight cells of Table 1 (section 5.1)."""
+    """Yield data, scenario, old training and new training for the eight cells of Table 1 (section 5.1)."""
     for data, pixels in (("cifar-100", 32), ("tiny-imagenet", 64)):
         first = old.but(model={"image_size": pixels})
         resnet = new.but(model={"image_size": pixels})
-        # ViT-B/16, begun with weights of ImageNet-21k (a folder weights/vit-b-16-in21k beside the data). Ours: images
-        # are brought to the 224 pixels of those weights inside the model; pixels are scaled to [-1, 1], as its authors
-        # do.
+        # ViT-B/16 with initial weights of ImageNet-21k (folder weights/vit-b-16-in21k in the data root). Our choice:
+        # the model resizes images to the 224 pixels of these weights, and scales pixels to [-1, 1] as the authors of
+        # ViT do.
         transformer = new.but(
             model={"backbone": "vit_b", "image_size": 224},
             recipe={"epochs": 80, "learning_rate": 0.005},
@@ -326,7 +325,7 @@ def four_upgrades(old: Training, new: Training) -> Iterator[tuple[Data, Scenario
 
 
 def table_1_hyperbolic() -> Suite:
-    """Table 1, the rows of hyperbolic models."""
+    """Table 1: hyperbolic models."""
     methods = {"independent": {}, "hbct without entailment": WITHOUT_ENTAILMENT, "hbct": HBCT}
     return Suite(
         title="HBCT, Table 1: hyperbolic models",
@@ -345,12 +344,12 @@ def table_1_hyperbolic() -> Suite:
 
 
 def table_1() -> Suite:
-    """Table 1, the rows of models in Euclidean space.
+    """Table 1: models in Euclidean space.
 
-    Those of hyperbolic models have another old and another independent model: hbct-table-1-hyperbolic.
+    Hyperbolic models have other old and independent models, in the suite hbct-table-1-hyperbolic.
     """
-    # Form and scale of the weight of l2: ours. The mean over 128 squared elements has next to none of the task's
-    # gradient; times 128 it is the squared distance of unit vectors, so that these are weights of 0.1 to 1 of that.
+    # Our choice: form and scale of the weight of l2. The gradient of the mean over 128 squared elements is negligible
+    # beside that of the task; times 128, the mean is the squared distance of unit vectors, with weights of 0.1 to 1.
     l2 = Search(10, options={"weight": tuple(128 * weight for weight in WEIGHTS)})
     searches = {**TUNED, "l2": l2, "advbct": TUNED["bct"]}
     return Suite(
@@ -381,7 +380,7 @@ def table_1() -> Suite:
 
 
 def table_2() -> Suite:
-    """Table 2: what the two objectives add."""
+    """Table 2: the two objectives, with and without each."""
     rince, infonce = {"contrast": "rince"}, {"weight": 0.3, "temperature": 0.5, "contrast": "infonce"}
     return Suite(
         title="HBCT, Table 2: objectives",
@@ -389,7 +388,7 @@ def table_2() -> Suite:
             "RINCE, whose exponent is the uncertainty of old embeddings, or InfoNCE, each with and without the "
             "entailment cone; on CIFAR-100 from 50 to 100 classes, at the paper's full size."
         ),
-        # The table's first row, Hot-Refresh, has the numbers of Euclidean models in Table 1: hbct-table-1.
+        # The first row of the table, Hot-Refresh, repeats numbers of Euclidean models in Table 1, see hbct-table-1.
         reproduces=("hbct/table-2",),
         runs=(
             half_of_cifar("independent"),
@@ -412,9 +411,9 @@ def table_2() -> Suite:
 def table_3() -> Suite:
     """Table 3: curvatures.
 
-    The old model and the independent one have the curvature 1: with the 0.330 and 0.656 of Table 1 the table's P
-    metrics agree. Old tangent vectors are lifted again by the curvature of the new model, in the loss and for the
-    search (ours).
+    The old and the independent model have the curvature 1: the P metrics of the table agree with their scores in
+    Table 1, 0.330 and 0.656. Our choice: old tangent vectors are lifted again with the curvature of the new model, in
+    the loss and for the search.
     """
     hbct = half_of_cifar("hbct", HBCT).changed({"geometry.relift_old": True})
     learned = half_of_cifar("hbct, curvature learned", HBCT, "hbct").changed({"geometry.learn_curvature": True})
@@ -444,7 +443,7 @@ def table_3() -> Suite:
 
 
 def table_4() -> Suite:
-    """Table 4: how far out new points may lie."""
+    """Table 4: clipping of new tangent vectors."""
     hbct = half_of_cifar("hbct", HBCT)
     return Suite(
         title="HBCT, Table 4: clipping",
@@ -469,9 +468,9 @@ def table_4() -> Suite:
 
 
 def table_5() -> Suite:
-    """Table 5: distances, and the mean distortion in place of the contrast."""
+    """Table 5: distances in the contrast, and the mean distortion in place of the contrast."""
     hbct = half_of_cifar("hbct", HBCT)
-    # It has no temperature; the entailment stays.
+    # The mean distortion has no temperature. The entailment loss is kept.
     distortion = half_of_cifar(
         "mean distortion", {"weight": 0.3, "entail_weight": 1.0, "contrast": "mean_distortion"}, "hbct"
     )
@@ -502,7 +501,7 @@ CLASSIFICATION = (
 
 
 def table_6_hyperbolic() -> Suite:
-    """Table 6: classification beside retrieval, the hyperbolic row."""
+    """Table 6: classification and retrieval, the hyperbolic row."""
     return Suite(
         title="HBCT, Table 6: classification, hyperbolic",
         description=CLASSIFICATION,
@@ -517,7 +516,7 @@ def table_6_hyperbolic() -> Suite:
 
 
 def table_6() -> Suite:
-    """Table 6: classification beside retrieval, the Euclidean rows."""
+    """Table 6: classification and retrieval, the Euclidean rows."""
     data = Data("cifar-100", validation=VALIDATION)
     return Suite(
         title="HBCT, Table 6: classification",

@@ -11,14 +11,14 @@ from limpet_bench.figures import Bars, Column, Curve, Embedding, Figure, Matrix,
 from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites.published import published
 
-# ArcFace with scale 64 and margin 0.5. Features end in batch normalisation (released code; its scale, which is 1 there,
-# is learned here).
+# ArcFace with scale 64 and margin 0.5. Features end in batch normalisation, as in the released code; its scale is fixed
+# to 1 there and learned here.
 RESNET18 = Training(
     model=EncoderSpec(backbone="iresnet18", dim=128, projection="linear-bn", image_size=112),
-    # 128 images in each of eight processes, here 1,024 in one; half precision is bfloat16. The paper's learning rate
-    # falls linearly, the released code's by the square: the code, presumably what produced the tables. Faces are
-    # mirrored at random in training, and old features are those of the images as they are, with every method (released
-    # code).
+    # The released code uses 128 images in each of eight processes, here one process uses 1,024; half precision is
+    # bfloat16. The learning rate falls linearly in the paper and quadratically in the released code; we follow the
+    # code, which presumably produced the tables. As in the code, faces are mirrored at random in training, and old
+    # features are those of the unchanged images, with every method.
     recipe=Recipe(
         epochs=35,
         batch_size=1024,
@@ -37,10 +37,10 @@ RESNET18 = Training(
 )
 RESNET50 = RESNET18.but(model={"backbone": "iresnet50"})
 
-# As in the released code: no old classifier is kept, so that BCT takes class means. Its cosines to them and those of
-# UniBCT are not scaled. AdvBCT's boundaries are of the new data, and its critic sees unit vectors. NCCL takes all old
-# features for credible; its second term contrasts unit vectors of the new classifier's scores (ours: as printed, beside
-# ArcFace's scale of 64, it would drown the first term).
+# As in the released code: no old classifier is kept, so BCT uses class means. The cosines of BCT and UniBCT are not
+# scaled. AdvBCT computes boundaries from the new data, and its critic sees unit vectors. NCCL treats all old features
+# as credible. Our choice: its second term contrasts the new classifier's scores as unit vectors; as printed, with
+# ArcFace's scale of 64, it would outweigh the first term.
 METHODS: dict[str, Values] = {
     "independent": {},
     "bct": {"classifier": "means", "temperature": 1.0},
@@ -60,8 +60,8 @@ MIXBCT = METHODS["mixbct"]
 
 FACES = Data("ms1mv3", {"held_out_classes": 0.0})
 
-# Searched as in the paper: templates of IJB-C, pairs of them and, in "ijbc 1:N", probes among the subjects of two
-# galleries.
+# Test sets of the paper: pairs of templates of IJB-C in "ijbc", and probes that search two galleries of templates in
+# "ijbc 1:N".
 TEMPLATES = {
     name: EvaluationSet(
         data="ijbc", protocol=protocol, ground_truth="meta", metrics=(metric,), form="features", flip=True
@@ -74,18 +74,18 @@ TEMPLATES = {
 
 
 def classes(kind: str, name: str = "", **options: float) -> Scenario:
-    """Return a scenario that divides people in their order, 30 percent for the old model."""
+    """Return a scenario that divides people in their order, by default with 30 percent for the old model."""
     return Scenario(kind, {"old_fraction": 0.3, "order": "first", "rounding": "round", **options}, name)
 
 
 def old_model(dim: int, softmax: bool) -> Training:
-    """Return an iResNet18, of low quality with a softmax that has a bias."""
+    """Return the training of an iResNet18; a softmax head with bias makes an old model of low quality."""
     old = RESNET18.but(model={"dim": dim})
     return old.but(head="softmax", head_options={"bias": True}) if softmax else old
 
 
 Upgrade = tuple[Scenario, Training, Training]
-"""A scenario, and how its old and its new model are trained."""
+"""A scenario, the training of its old model, and that of its new model."""
 
 QUALITIES: dict[int, Upgrade] = {
     dim: (
@@ -95,7 +95,7 @@ QUALITIES: dict[int, Upgrade] = {
     )
     for dim, softmax in ((128, True), (256, True), (512, False))
 }
-"""Old models of three qualities on other people (Table 2), by their dimensions."""
+"""Upgrades with old models of three qualities on other people (Table 2), by dimension."""
 TWO_QUALITIES = (QUALITIES[128], QUALITIES[512])
 
 
@@ -108,7 +108,7 @@ def run(label: str, upgrade: Upgrade, options: Values | None = None, method: str
 
 
 def seven_methods(upgrades: Iterable[Upgrade]) -> tuple[Run, ...]:
-    """Return the methods of Tables 2, 3 and 7."""
+    """Return the runs of all methods, as in Tables 2, 3 and 7."""
     return tuple(run(method, upgrade, options) for upgrade in upgrades for method, options in METHODS.items())
 
 
@@ -129,15 +129,15 @@ def on_faces(
     figures: dict[str, Figure] | None = None,
     reproduces: tuple[str, ...] = (),
 ) -> Suite:
-    """Return a table of faces."""
+    """Return the suite of a table on faces."""
     headline = table.replace("-", " ").capitalize()
     return Suite(
         title=f"MixBCT, {headline}: {title}",
         description=description,
         reproduces=tuple(f"mixbct/{item}" for item in (table, *reproduces)),
         test_sets=TEMPLATES,
-        # The paper's Upper-B is trained on all data, that of the old model too; the row "independent", on what the new
-        # models see, is its Upper-B'.
+        # Upper-B of the paper is trained on all data, including that of the old model. Its Upper-B', trained on the
+        # data of the new models, is the row "independent".
         upper_bound="everything",
         runs=tuple(runs),
         figures={"joined": Table(title=f"{headline}: {joined}", columns=COLUMNS, references=BOUNDS), **(figures or {})},
@@ -156,9 +156,9 @@ RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def figure_6() -> Suite:
-    """Figure 6 and the three models of Table 9: 30, 70 and 100 percent of the people.
+    """Figure 6 and Table 9: a chain of three models on 30, 70 and 100 percent of the people.
 
-    Each model is trained to fit the one before it. The third never saw the first.
+    Each model is trained to be compatible with the one before it. The third is not trained with the first.
     """
     old = RESNET18.but(head="softmax", head_options={"bias": True})
     shares = {"1-to-2": (0.3, 0.7), "1-to-3": (0.3, 1.0), "2-to-3": (0.7, 1.0)}
@@ -191,9 +191,9 @@ def figure_6() -> Suite:
 
 
 def small() -> Suite:
-    """Minutes on one core: a quarter of Omniglot's characters at 20 pixels, and a small network."""
+    """A quarter of Omniglot's characters at 20 pixels, and a small network; takes minutes on one core."""
     data = Data("omniglot", {"class_share": 0.25, "image_size": 20})
-    # A softmax stands for ArcFace, which so few steps do not teach.
+    # A softmax head replaces ArcFace, which does not learn in so few steps.
     high = Training(
         model=EncoderSpec(dim=64, projection="linear-bn", channels=1, image_size=20, backbone_options={"filters": 16}),
         recipe=Recipe(epochs=6, batch_size=64, learning_rate=0.1, warmup_epochs=0.5),
@@ -263,20 +263,20 @@ def bars(title: str, data: str, metric: str) -> Bars:
 
 
 def table_2() -> Suite:
-    """Table 2: old models of three qualities, other classes."""
+    """Table 2: old models of three qualities, trained on other people."""
     figures: dict[str, Figure] = {
         "verification": bars("1:1 verification", "ijbc", "tar@1e-4"),  # Figure 3, left
         "identification": bars("1:N identification", "ijbc 1:N", "tpir@1e-2"),  # Figure 3, right
         "classes": Embedding(
             title="An old class and its three nearest, three examples",
             scenarios=("open-class, 128-d softmax",),  # "when the old model has low quality"
-            # "An old class" is read as one of the old features that methods align with: of the images that new models
-            # see.
+            # We read "an old class" as a class of the old features that methods align with. These are of the images
+            # that new models see.
             part="training",
             rows=("unibct", "nccl", "advbct", "mixbct"),
             method="tsne",
             nearest=3,
-            examples=3,  # which the seed draws (ours: the paper does not say which)
+            examples=3,  # drawn by the seed: our choice, the paper does not say which
             show=("old", "new"),
         ),  # Figure 4
     }
@@ -295,7 +295,7 @@ def table_3() -> Suite:
     """Table 3: three scenarios, old models of low and high quality."""
     upgrades: list[Upgrade] = []
     for kind, dim in (("extended-class", 128), ("open-data", 512), ("extended-data", 512)):
-        # Low quality: 128 dimensions where classes are split, 512 where images are.
+        # Old models of low quality have 128 dimensions if classes are split, and 512 if images are split.
         for quality, size, softmax in (("low", dim, True), ("high", 512, False)):
             name = f"{kind}, {quality} quality"
             images = Scenario(kind, {"old_fraction": 0.3, "rule": "ms1mv3"}, name)
@@ -341,9 +341,9 @@ def table_5() -> Suite:
         part="training",
         rows=("mixbct",),
         method="tsne",
-        nearest=3,  # ours: the paper does not say
+        nearest=3,  # our choice: the paper does not say
         show=("old",),
-        credible=0.9,  # as `denoise` of the row
+        credible=0.9,  # equal to `denoise` of the row
     )  # Figure 5
     return on_faces(
         "table-5",
@@ -357,7 +357,7 @@ def table_5() -> Suite:
 
 
 def table_6() -> Suite:
-    """Table 6: L2 on credible old features, and its weight."""
+    """Table 6: L2 on credible old features, with six weights."""
     low = QUALITIES[128]
     l2 = run("l2*", low, {"weight": 10, "denoise": 0.9}, "l2")
     weights = Curve(
@@ -386,8 +386,8 @@ def table_6() -> Suite:
 def table_7() -> Suite:
     """Table 7: other backbones of the new model."""
     old = old_model(128, softmax=True)
-    # Ours: ViT-S as its paper has it, by patches of 8 pixels; the released code's is of other widths, with patches of
-    # 9. It is trained as the convolutional ones are, for the paper names no other recipe.
+    # Our choice: ViT-S as in its own paper, with patches of 8 pixels; that of the released code has other widths and
+    # patches of 9. It has the recipe of the convolutional networks, because the paper names no other.
     transformer = RESNET18.but(model={"backbone": "vit_s", "backbone_options": {"patch": 8}})
     return on_faces(
         "table-7",
@@ -407,8 +407,8 @@ def table_7() -> Suite:
 def table_8() -> Suite:
     """Table 8: re-identification of persons."""
     size = {"image_size": [256, 128]}
-    # As the paper says: cross-entropy for the old model, and with a triplet loss for new ones; 2,048 dimensions, which
-    # are the features of a ResNet-50 themselves.
+    # As in the paper: cross-entropy for the old model, cross-entropy with a triplet loss for new ones, and 2,048
+    # dimensions, which are the features of a ResNet-50 without a projection.
     training = Training(
         model=EncoderSpec(
             backbone="resnet50",
@@ -419,10 +419,10 @@ def table_8() -> Suite:
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
         ),
-        # All that follows is ours, since the paper states no recipe for people: that of Luo et al. (Bag of Tricks and a
-        # Strong Baseline for Deep Person Re-identification, 2019), with its size of images and margin, and without its
-        # tricks but the warm-up; AdamW is in place of Adam. Old features are those of images as they are, and images
-        # are mirrored, as with faces.
+        # The paper states no recipe for re-identification. Our choice is the recipe, image size and margin of Luo et
+        # al. (Bag of Tricks and a Strong Baseline for Deep Person Re-identification, 2019), with AdamW instead of Adam,
+        # and without its tricks except the warm-up. As with faces, images are mirrored, and old features are those of
+        # the unchanged images.
         recipe=Recipe(
             epochs=120,
             batch_size=64,
@@ -440,7 +440,7 @@ def table_8() -> Suite:
         ),
         head="softmax",
         head_options={"triplet": 1.0, "triplet_margin": 0.3},
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
+        weights="resnet-50",  # of ImageNet, in the folder weights/resnet-50 of the data root
     )
     old = replace(training, head_options={"triplet": 0.0, "triplet_margin": 0.3})
     data, scenario = Data("market-1501", size), Scenario("open-class", {"old_fraction": 0.3})
@@ -452,12 +452,12 @@ def table_8() -> Suite:
             "as well, at the paper's full size."
         ),
         reproduces=("mixbct/table-8",),
-        # Searched as in the paper: images of the query's person by its own camera do not count, nor do bad detections.
+        # As in the paper, images of the query's person by its own camera and junk detections are ignored.
         test_sets={
             "market-1501": EvaluationSet(protocol="market1501", options=size, metrics=tuple(ranks), gate_metric="map")
         },
         upper_bound="everything",
-        # The methods are those of its tables of faces.
+        # The methods are those of the tables on faces.
         runs=tuple(
             Run(method, data, scenario, options=options, training=training, old=old)
             for method, options in METHODS.items()

@@ -12,14 +12,15 @@ from limpet_bench.suites.advbct import GLDV2, LANDMARKS, OLD_MODEL, RPARIS, larg
 from limpet_bench.suites.columns import P_METRICS, P_OVER_SETS, SELF_AND_CROSS
 from limpet_bench.suites.published import published
 
-# Ours, since the paper does not say: batch size, first weights and images are those of AdvBCT's released code, which it
-# follows elsewhere; so are GLDv2's private queries, and whole queries on buildings, not what is in their boxes.
+# Our choice, because the paper does not say: batch size, initial weights and image processing are those of AdvBCT's
+# released code, which the paper follows elsewhere; so are the private queries of GLDv2, and uncropped queries of RParis
+# and ROxford.
 TRAINING = advbct.TRAINING.but(
     model={"projection": "mlp"},
-    recipe={"precision": "bf16-mixed", "channels_last": True},  # ours: the paper does not say
+    recipe={"precision": "bf16-mixed", "channels_last": True},  # our choice: the paper does not say
 )
 
-# Section IV: the best factors, neighbours, thresholds and balance.
+# Section IV: the best scale factors, number of neighbours, thresholds and balance.
 P2S: Values = {"weight": 1.0, "temperature": 0.07}  # "Baseline"
 NDPP: Values = {**P2S, "alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100}
 ODPP: Values = {**P2S, "threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0}
@@ -28,7 +29,7 @@ METHODS: dict[str, Values] = {
     "independent": {},
     "bct": {},
     "unibct": {"refine": False, "classes": "old"},  # as in AdvBCT's benchmark
-    "hot_refresh": {},  # called RACT
+    "hot_refresh": {},  # RACT in the paper
     "advbct": {"threshold": 0.4},
     "ndpp": NDPP,
     "odpp": ODPP,
@@ -49,7 +50,7 @@ def curve(title: str, row: str, over: str, metric: str = "map-trapezoid") -> Cur
 
 
 def landmarks(title: str) -> Table:
-    """Return a table of landmarks, with P metrics over the test sets."""
+    """Return a table of landmarks, with P metrics averaged over the test sets."""
     return Table(title=title, columns=(*SELF_AND_CROSS, *P_OVER_SETS), references=OLD_MODEL)
 
 
@@ -57,7 +58,7 @@ SCALES = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05)
 
 
 def figure_4() -> Suite:
-    """Figure 4: how far and from how many neighbours."""
+    """Figure 4: scale factors and number of neighbours."""
     ndpp = on_landmarks("ndpp", NDPP)
     return Suite(
         title="NDPP, Figure 4: scale factors and neighbours",
@@ -70,7 +71,7 @@ def figure_4() -> Suite:
         runs=(
             on_landmarks("independent"),
             ndpp,
-            # The values are ours, around the paper's best ones: it does not print them.
+            # The values are our choice, around the paper's best ones: it does not print them.
             *(ndpp.variant("options.alpha_old", value) for value in SCALES),
             *(ndpp.variant("options.alpha_new", value) for value in SCALES),
             *(ndpp.variant("options.neighbours", value) for value in (10, 50, 100, 200)),
@@ -87,7 +88,7 @@ THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def figure_5() -> Suite:
-    """Figure 5: when prototypes are too similar."""
+    """Figure 5: similarity thresholds of prototypes, and balance of old and new ones."""
     odpp = on_landmarks("odpp", ODPP)
     return Suite(
         title="ODPP, Figure 5: thresholds and balance",
@@ -100,7 +101,7 @@ def figure_5() -> Suite:
         runs=(
             on_landmarks("independent"),
             odpp,
-            # The values are ours, around the paper's best ones: it does not print them.
+            # The values are our choice, around the paper's best ones: it does not print them.
             *(odpp.variant("options.threshold_old", value) for value in THRESHOLDS),
             *(odpp.variant("options.threshold_new", value) for value in THRESHOLDS),
             *(odpp.variant("options.gamma", value) for value in (0.0, 0.5, 1.0, 2.0)),
@@ -114,10 +115,11 @@ def figure_5() -> Suite:
 
 
 def figure_6() -> Suite:
-    """Figures 2 and 6: classes the old model confuses.
+    """Figures 2 and 6: classes that the old model confuses.
 
-    Prototypes are class means of the images that the new models see, so these are the images shown. Which classes the
-    paper draws, and how it chose them, it does not say; here they are the pairs that the old model tells apart least.
+    Prototypes are class means of the training images of the new models, so the figures show these images. The paper
+    does not say which classes it draws and how it chose them; here they are the classes with the most similar old
+    prototypes.
     """
     return Suite(
         title="NDPP and ODPP, Figures 2 and 6: classes that look alike",
@@ -144,7 +146,7 @@ def figure_6() -> Suite:
                 rows=("p2s", "ndpp", "odpp"),
                 method="tsne",
                 similar=4,
-                examples=2,  # ours: "in the first row", says the paper, which so has two rows at least
+                examples=2,  # our choice: the paper mentions a "first row", so it has at least two
                 show=("new", "old-prototypes"),
             ),
         },
@@ -152,7 +154,7 @@ def figure_6() -> Suite:
 
 
 def small() -> Suite:
-    """About ten minutes on one core: a quarter of Omniglot's characters, 241 to train on and 165 to search."""
+    """A quarter of Omniglot's characters, 241 for training and 165 for search; takes ten minutes on one core."""
     training = Training(
         model=EncoderSpec(dim=32, channels=1, image_size=28, backbone_options={"filters": 16}),
         recipe=Recipe(epochs=6, batch_size=64, learning_rate=0.1, warmup_epochs=0.5),
@@ -163,7 +165,7 @@ def small() -> Suite:
         return Run(label, data, method=label.partition(",")[0], options=options, training=training)
 
     ndpp = row("ndpp", {"alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100})
-    # The pairs above a threshold, all of them: what the paper's sampled pairs expect, in less time.
+    # All pairs above a threshold: the expectation of the paper's sampled pairs, in less time.
     odpp = row("odpp", {"threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0, "pairs": "active"})
     return Suite(
         title="NDPP and ODPP on a quarter of Omniglot",
@@ -206,7 +208,7 @@ def small() -> Suite:
 
 
 def table_2() -> Suite:
-    """Table II: one upgrade on landmarks."""
+    """Table II: upgrades on landmarks, with and without a larger backbone."""
     upgrades = (
         (DATA_EXTENSION, TRAINING),
         (Scenario("enlarged-backbone-class", SHARES, "backbone-extension"), larger(TRAINING)),
@@ -230,8 +232,8 @@ def table_2() -> Suite:
 
 
 def table_3() -> Suite:
-    """Table III: one upgrade on clothes."""
-    # Ours, since the paper does not say: the batch size; and first weights and images, which are as on landmarks.
+    """Table III: upgrades on clothes, with and without a larger backbone."""
+    # Our choice, because the paper does not say: the batch size; initial weights and image processing as on landmarks.
     old = TRAINING.but(recipe={"epochs": 200, "batch_size": 256, "milestones": (30, 60, 120)})
     clothes = [
         column.model_copy(update={"metric": metric, "title": f"{name} {column.title}"})
@@ -260,10 +262,10 @@ def table_3() -> Suite:
 
 
 def chain(data: Data, training: Training, methods: dict[str, Values], shares: dict[str, Values]) -> Iterator[Run]:
-    """Yield three models in a row, each trained to fit the one before it (Table IV).
+    """Yield the runs of a chain of three models, each trained to be compatible with the one before it (Table IV).
 
-    The third one fits the second. It searches what the first embedded, and what the second did; there self(old), from
-    which the paper's P metrics follow, is that of the independent second model.
+    The third model searches the galleries of the first and of the second. On the gallery of the second, self(old) is
+    that of the independent second model, because the P metrics of the paper follow from it.
     """
     first, far, near = (Scenario("extended-class", options, name) for name, options in shares.items())
     second = {name: Run(name, data, first, options=own, training=training) for name, own in methods.items()}
@@ -278,7 +280,7 @@ def chain(data: Data, training: Training, methods: dict[str, Values], shares: di
 
 
 def table_4() -> Suite:
-    """Table IV: 9, 30 and 100 percent in a row."""
+    """Table IV: a chain of models on 9, 30 and 100 percent of the classes."""
     methods = {name: METHODS[name] for name in ("independent", "bct", "advbct", "ndpp", "odpp")}
     shares = {
         "1-to-2": SHARES,
@@ -297,7 +299,7 @@ def table_4() -> Suite:
 
 
 def table_5() -> Suite:
-    """Table V: what each perturbation adds."""
+    """Table V: perturbation by old prototypes only, and by both."""
     return Suite(
         title="NDPP and ODPP, Table V: variants",
         description=(

