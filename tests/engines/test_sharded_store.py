@@ -262,6 +262,63 @@ def test_a_writer_whose_lock_was_taken_prepares_no_further_shard(
     other.close()
 
 
+def test_a_writer_whose_lock_was_taken_clears_no_further_shard(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would drop as unknown may be what the next writer created."""
+    other, shard = open_store(store.url), store.shards[1]
+    commit(store, Changes(create=[NewGeneration("g2", 4, {})]))
+    really = shard.writing
+
+    def writing(who: str) -> AbstractContextManager[Any]:
+        if who == "clear":
+            monkeypatch.undo()
+            (tmp_path / "gallery" / "top" / "writer.lock").unlink()
+            commit(other, Changes(create=[NewGeneration("g3", 4, {})]))
+        return really(who)
+
+    monkeypatch.setattr(shard, "writing", writing)
+    commit(store, Changes(drop=["g2"]))
+    read = other.fetch(IDS)
+    commit(other, Changes(fill=Fill(Rows("g3", IDS, np.ones((30, 4), np.float32)), read.versions, read)))
+    assert other.vectors("g3", IDS)[0] == IDS
+    other.close()
+
+
+class DyingAtThe(Disk):
+    """Fails at one named step, the second time that it is reached."""
+
+    def __init__(self, point: str) -> None:
+        self.point, self.times = point, 0
+
+    def reached(self, point: str) -> None:
+        self.times += point == self.point
+        if self.times == 2:
+            raise OSError(5, "an error of the test", point)
+
+
+def test_a_writer_whose_lock_was_taken_forgets_no_commit_that_another_began(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first look at the top is what it writes over."""
+    before, other, really = seen(store), open_store(store.url, disk=DyingAtThe("sharded.apply")), store.top.read
+
+    def read() -> Stamped:
+        found = really()
+        monkeypatch.undo()
+        (tmp_path / "gallery" / "top" / "writer.lock").unlink()
+        with pytest.raises(StoreError, match="of the test"):
+            commit(other, written(IDS, 5))
+        return found
+
+    with store.writing("the first"):
+        monkeypatch.setattr(store.top, "read", read)
+        with pytest.raises(GalleryError, match="another writer was faster"):
+            store.commit(written(IDS, 2), {}, {"kind": "test"})
+    assert seen(store) == before
+    other.close()
+
+
 def test_readers_of_all_rows_wait_for_no_long_commit(store: ShardedStore) -> None:
     """They read between two commits, or ask for their turn; while one is written they wait, and say so in the end."""
     other = open_store(store.url)

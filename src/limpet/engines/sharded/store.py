@@ -183,10 +183,9 @@ class ShardedStore(SingleWriterStore):
         if record.unfinished is None:
             return stamped, record
         if self._is_writer:
-            self._recover()
-        else:
-            with suppress(GalleryError), self.writing("take back", timeout=0.0):
-                pass  # unless a commit is being written, or this process may only read
+            return self._recovered()
+        with suppress(GalleryError), self.writing("take back", timeout=0.0):
+            pass  # unless a commit is being written, or this process may only read
         stamped = self.top.read()
         return stamped, TopRecord.read(stamped.document)
 
@@ -270,12 +269,10 @@ class ShardedStore(SingleWriterStore):
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and update the pointer, see `Store.commit`."""
         self._must_be_writing()
-        self._recover()
-        stamped = self.top.read()
-        before = TopRecord.read(stamped.document)
+        stamped, before = self._recovered()
         check(changes, before.generations)
         if changes.create:
-            self._clear(before)  # removes earlier generations with these names
+            self._clear(stamped)  # removes earlier generations with these names
         commit = Commit(before.commit.sequence + 1, time.time())
         parts, rows_of_fill = self._parts(changes, before, commit)
         stamped = self._prepare(stamped, before, commit, parts)
@@ -284,10 +281,10 @@ class ShardedStore(SingleWriterStore):
         after = _after(before, commit, changes, manifest, {number: one.pointer for number, one in done.items()})
         kept = changes.keep_files if changes.keep_files is not None else self.top.digests() - _undoes(stamped)
         entry = JournalEntry(commit.sequence, commit.time, event)
-        self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside([entry], changes.files, kept))
+        stamped = self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside([entry], changes.files, kept))
         if changes.drop or changes.remainders is not None:
             with suppress(GalleryError):  # the commit is decided; `tidy` removes the rest
-                self._clear(after)
+                self._clear(stamped)
         filled = np.zeros(len(changes.fill.rows.ids) if changes.fill else 0, np.bool_)
         for number, rows in rows_of_fill.items():
             filled[rows] = done[number].filled
@@ -361,15 +358,20 @@ class ShardedStore(SingleWriterStore):
         shard = self.shards[number]
         with shard.writing("part of a commit") as pointer:
             self._reached("sharded.apply")
-            if self.top.read().tag != stamped.tag:  # the top undoes this commit, whose writer lost its lock
-                raise GalleryError(
-                    f"Another writer took over while commit {commit.sequence} was written.", to_do="try again."
-                )
+            self._refuse_taken_over(stamped)  # the top undoes this commit
             says = self._says(number, pointer, before) | {"commit": list(commit)}
             if part.remainders is not None:
                 says["generations"] = sorted({*says["generations"], *(one.name for one in part.create)})
                 says["remainders"] = plain_remainders(part.remainders)
             return shard.commit(part, says, {"kind": "part", "commit": list(commit)})
+
+    def _refuse_taken_over(self, stamped: Stamped) -> None:
+        """Refuse to write to a shard once the top has moved, since this writer lost its lock; only inside the shard's.
+
+        What another writer has moved the top for, it writes to the shard after this.
+        """
+        if self.top.read().tag != stamped.tag:
+            raise GalleryError(f"Another writer took over while '{self.url}' was written.", to_do="try again.")
 
     def _says(self, number: int, pointer: Pointer, record: TopRecord) -> dict[str, Any]:
         """Return a shard's description of itself: its gallery, its content and its remainders."""
@@ -384,14 +386,17 @@ class ShardedStore(SingleWriterStore):
             self.disk.reached(point)
 
     def _recover(self) -> None:
-        """Undo what an interrupted writer left in shards; repeatable at any point.
+        self._recovered()
+
+    def _recovered(self) -> tuple[Stamped, TopRecord]:
+        """Return the top, after undoing what an interrupted writer left in shards; repeatable at any point.
 
         Every shard that it may have written to is written to, so that none of its writes can appear later.
         """
         stamped = self.top.read()
         record = TopRecord.read(stamped.document)
         if record.unfinished is None:
-            return
+            return stamped, record
         stamped = self.top.move(record.plain(), stamped, secrets.token_hex(8))  # what it still sends comes too late
         event = {"kind": "take back", "commit": list(record.unfinished.commit)}
         shards = list(record.shards)
@@ -407,10 +412,11 @@ class ShardedStore(SingleWriterStore):
                 shards[number] = replace(state, sequence=shard.commit(back, says, event).pointer.sequence)
         after = replace(record, shards=shards, unfinished=None)
         kept = self.top.digests() - _undoes(stamped)
-        self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside(kept=kept))
+        return self.top.move(after.plain(), stamped, secrets.token_hex(8), Beside(kept=kept)), after
 
-    def _clear(self, record: TopRecord) -> None:
+    def _clear(self, stamped: Stamped) -> None:
         """Drop from every shard the generations and remainders that the top no longer names."""
+        record = TopRecord.read(stamped.document)
         for number, shard in enumerate(self.shards):
             with shard.writing("clear") as pointer:
                 says = self._says(number, pointer, record)
@@ -418,6 +424,7 @@ class ShardedStore(SingleWriterStore):
                 wanted = plain_remainders(record.remainders)
                 if left or says["remainders"] != wanted:
                     self._reached("sharded.clear")
+                    self._refuse_taken_over(stamped)  # another one may have created what is not in this top
                     says |= {"generations": sorted(set(says["generations"]) - set(left)), "remainders": wanted}
                     shard.commit(Changes(drop=left, remainders=record.remainders), says, {"kind": "clear"})
 
@@ -473,8 +480,7 @@ class ShardedStore(SingleWriterStore):
                 with suppress(LockedError), self.writing("reading", timeout=_QUIET):
                     return self._settled(read)
             self._wait(until)
-        self._recover()
-        return read(TopRecord.read(self.top.read().document))
+        return read(self._recovered()[1])
 
     def _known_generation(self, record: TopRecord, generation: str | None) -> None:
         if generation is not None and generation not in record.generations:
@@ -582,7 +588,7 @@ class ShardedStore(SingleWriterStore):
     def tidy(self, *, older_than: float = 3600.0) -> Tidied:
         """Drop what the top no longer names, and tidy every shard."""
         with self.writing("tidying"):
-            self._clear(TopRecord.read(self.top.read().document))
+            self._clear(self._recovered()[0])
             found = [shard.tidy(older_than=older_than) for shard in self.shards]
         return Tidied(sum(one.freed for one in found), sum(one.waiting for one in found))
 
