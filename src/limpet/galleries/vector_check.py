@@ -61,6 +61,8 @@ class VectorCheck:
 def check_vectors(store: Store, generation: Generation, *, progress: Progress[Told] = None) -> VectorCheck:
     """Read all rows of a generation, and compare them with the items.
 
+    Others may write meanwhile: rows that they replaced or removed are not counted. Memory holds eight bytes per row.
+
     Args:
         store: Store of the gallery.
         generation: The generation.
@@ -75,32 +77,76 @@ def check_vectors(store: Store, generation: Generation, *, progress: Progress[To
             known = named.setdefault(kind, [])
             known.extend(ids[: _NAMED - len(known)])
 
-    space, seen, right = generation.geometry, set[str](), 0
-    total = store.pointer().covered([generation.name])
-    for ids, versions, vectors in store.scan_rows(generation.name, batch=ITEMS_AT_ONCE):
+    name, space, right, read = generation.name, generation.geometry, 0, 0
+    pointer = store.pointer()
+    began, total = pointer.sequence, pointer.covered([name])
+    hashes = [np.empty(0, np.int64)]
+    for ids, versions, vectors in store.scan_rows(name, batch=ITEMS_AT_ONCE):
         names = np.array(ids, object)
-        repeated = np.array([identifier in seen for identifier in ids], bool)
-        seen.update(ids)
+        hashes.append(_hashes(ids))
         no_point = np.zeros(len(ids), bool)
         wrong_width = vectors.shape[1] != space.index_dim
         if not wrong_width:
             no_point[space.check(np.ascontiguousarray(space.from_index_form(vectors)))] = True
-        standing = np.array(_standing(store.fetch(ids), ids, versions, generation.name), object)
-        note("repeated", names[repeated])
+        standing = np.array(_standing(store.fetch(ids), ids, versions, name), object)
+        suspects = np.flatnonzero(standing != "")
+        standing[suspects[_written_since(store, began, name, names[suspects].tolist(), lost=False)]] = "written"
         note("width", ids if wrong_width else [])
         note("no point", names[no_point])
         for kind in ("orphan", "outdated", "unmarked"):
             note(kind, names[standing == kind])
-        right += 0 if wrong_width else int(((standing == "") & ~no_point & ~repeated).sum())
-        listener(progress)({"done": len(seen), "total": total})
+        right += 0 if wrong_width else int(((standing == "") & ~no_point).sum())
+        read += len(ids)
+        listener(progress)({"done": read, "total": total})
+    known = np.concatenate(hashes)
+    del hashes
+    known.sort()
+    repeated = _repeated(store, name, np.unique(known[1:][known[1:] == known[:-1]]))
+    note("repeated", repeated)
+    right -= min(right, len(repeated))
     count = 0
     for items in pages(store):
         count += len(items)
-        holding = [generation.name in generations for generations in items.generations]
-        note("lacking", [one for one, holds in zip(items.ids, holding, strict=True) if not holds])
-        note("lost", [one for one, holds in zip(items.ids, holding, strict=True) if holds and one not in seen])
+        holding = np.array([name in generations for generations in items.generations], bool)
+        names = np.array(items.ids, object)
+        note("lacking", names[~holding])
+        lost = names[holding & ~_among(_hashes(items.ids), known)]
+        note("lost", lost[~_written_since(store, began, name, lost.tolist(), lost=True)])
     lacking = counts.pop("lacking", 0)
-    return VectorCheck(generation.name, count, right, lacking, dict(counts), named)
+    return VectorCheck(name, count, right, lacking, dict(counts), named)
+
+
+def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:
+    return np.fromiter(map(hash, ids), np.int64, len(ids))
+
+
+def _among(hashes: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers are among sorted ones."""
+    places = known.searchsorted(hashes)
+    places[places == len(known)] = 0
+    return known[places] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+
+
+def _repeated(store: Store, generation: str, hashes: NDArray[np.int64]) -> list[str]:
+    """Return the id of every further row of an item, of ids with these hashes, which are sorted."""
+    seen, found = set[str](), list[str]()
+    for ids, _, _ in store.scan_rows(generation, batch=ITEMS_AT_ONCE) if len(hashes) else ():
+        for row in np.flatnonzero(_among(_hashes(ids), hashes)).tolist():
+            found += [ids[row]] if ids[row] in seen else []
+            seen.add(ids[row])
+    return found
+
+
+def _written_since(store: Store, began: int, generation: str, ids: list[str], *, lost: bool) -> NDArray[np.bool_]:
+    """Return which items were written, filled or deleted since a commit; no row of ``lost`` ones was read."""
+    if not ids or (now := store.pointer().sequence) == began:
+        return np.zeros(len(ids), np.bool_)
+    items = store.fetch(ids)
+    versions, rows = dict(zip(items.ids, items.versions.tolist(), strict=True)), set(store.vectors(generation, ids)[0])
+    return np.array(
+        [began < versions[one] <= now or (lost and one in rows) if one in versions else one not in rows for one in ids],
+        np.bool_,
+    )
 
 
 def _standing(items: Items, ids: Sequence[str], versions: Iterable[int], generation: str) -> list[str]:

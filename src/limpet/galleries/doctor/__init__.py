@@ -50,9 +50,8 @@ def doctor(
 ) -> Diagnosis:
     """Read all of a gallery, and report problems and what to do about them; nothing is changed.
 
-    Vectors are read in batches. Memory holds the id of every row while its generation is counted, and eight bytes per
-    row afterwards. Searches and writes continue meanwhile: only a part that seems wrong while another process was
-    writing is checked again under the writer's lock.
+    Vectors are read in batches. Memory holds eight bytes per row. Searches and writes continue meanwhile: only a part
+    that seems wrong while another process was writing is checked again under the writer's lock.
 
     Args:
         gallery: Gallery to check.
