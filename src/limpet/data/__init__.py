@@ -1,4 +1,4 @@
-"""Images and texts, the data sets they come from, and who saw which of them; importable without torch."""
+"""Images, texts, data sets, and splits into the training data of old and new model; importable without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in a NumPy archive, read without trusting it."""
+"""Reads images from an untrusted NumPy archive (.npz)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ def arrays(path: Path, *, layout: _Layout | None = None, held_out: float = 0.2, 
     """Your own images, in an .npz file with ``images`` and ``labels``.
 
     Args:
-        path: The file: ``images`` uint8, ``labels`` whole numbers (N,), optionally ``class_names`` (one text per
-            label from 0) and ``ids`` (one text per image).
-        layout: Order of the axes of ``images``: "NHW" for grey images, "NHWC" or "NCHW". Must be given unless
-            there are three axes.
+        path: The file: ``images`` uint8, ``labels`` integers (N,), optionally ``class_names`` (one text per label from
+            0) and ``ids`` (one text per image).
+        layout: Order of the axes of ``images``: "NHW" for grey images, "NHWC" or "NCHW". Required unless there are
+            three axes.
         held_out: Share of every class to hold out for leave-one-out evaluation.
-        seed: Chooses the held-out images.
+        seed: Random seed that selects the held-out images.
+
+    Raises:
+        ConfigError: The layout does not fit the images.
+        DataError: The file cannot be read, lacks an array, or its parts do not fit together.
     """
     found = read_npz(path, ("images", "labels"), ("class_names", "ids"))
     images = channels_second(found["images"], layout)
@@ -42,7 +46,10 @@ def arrays(path: Path, *, layout: _Layout | None = None, held_out: float = 0.2, 
 
 
 def channels_second(images: NDArray[Any], layout: _Layout | None) -> NDArray[np.uint8]:
-    """Return the images as (N, channels, height, width).
+    """Return images as (N, channels, height, width).
+
+    Raises:
+        ConfigError: The layout is unknown, does not fit the number of axes, or is missing for four axes.
 
     >>> channels_second(np.zeros((2, 8, 9, 3), np.uint8), "NHWC").shape
     (2, 3, 8, 9)
@@ -59,7 +66,7 @@ def channels_second(images: NDArray[Any], layout: _Layout | None) -> NDArray[np.
 
 
 def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels from 0 and the class names; without names, classes are named by number."""
+    """Return labels from 0 and the class names; without names, a class is named after its number in the file."""
     labels = found["labels"]
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="whole numbers (images,)")
@@ -70,7 +77,7 @@ def _numbered(found: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], tup
 
 
 def read_npz(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return the named arrays of an ``.npz`` file; objects are refused, because reading them could run code.
+    """Return the named arrays of an ``.npz`` file; object arrays are refused, because reading them could run code.
 
     Raises:
         DataError: The file is missing or damaged, or lacks a required array.

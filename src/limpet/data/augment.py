@@ -70,19 +70,20 @@ class ResizedCrop:
 @checked
 @dataclass(frozen=True)
 class Augmentation:
-    """Augmentation settings for training images; all off by default.
+    """Augmentation settings for training images; all are off by default.
+
+    They are applied in this order: rotation with scale and shift, resized crop, shifted crop, flip, AutoAugment,
+    RandAugment.
 
     Args:
         crop_padding: Maximum shift of the crop, in pixels.
-        flip: Whether to mirror half of the images; not for characters.
+        flip: Whether to flip half of the images left to right; not for characters.
+        degrees: Maximum rotation each way, in degrees.
         scale: Maximum relative change of size each way, below 1.
         shift: Maximum shift each way, as a share of the side.
-        resized_crop: Boxes to cut out and bring to the size that the network sees; none leaves images whole.
-        auto_augment: "cifar-10", the policy that AutoAugment found on CIFAR-10; none for none.
-        rand_augment: Operations to draw; none for none.
-
-    They are applied in this order: rotation with scale and shift, resized crop, shifted crop, mirror, AutoAugment,
-    RandAugment.
+        resized_crop: Random boxes to crop and resize to the input size of the network; None crops none.
+        auto_augment: "cifar-10", the policy that AutoAugment found on CIFAR-10; None applies none.
+        rand_augment: Settings of RandAugment; None applies none.
     """
 
     crop_padding: Count = 0
@@ -97,12 +98,12 @@ class Augmentation:
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # read where user settings are validated
 
     def __call__(self, images: Tensor, generator: torch.Generator, size: tuple[int, int] | None = None) -> Tensor:
-        """Return changed images of the same type.
+        """Return augmented images of the same type.
 
         Args:
-            images: (B, channels, height, width).
-            generator: CPU generator of the draws.
-            size: Height and width of resized crops; those of the images when left out.
+            images: Images (B, channels, height, width).
+            generator: CPU generator of the random draws.
+            size: Height and width of resized crops; None keeps those of the images.
         """
         from limpet.data.augmentation_policies import AUTO_AUGMENT, auto_augment, rand_augment
         from limpet.data.random_transforms import random_affine, random_crop, random_flip, random_resized_crop

@@ -1,4 +1,4 @@
-"""Policies that draw operations on images: AutoAugment and RandAugment, for whole batches."""
+"""Random augmentation policies for whole batches of images: AutoAugment and RandAugment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from limpet.data.image_operations import OPERATIONS, apply_operations
 
 SubPolicy = tuple[tuple[str, float, int], tuple[str, float, int]]
-"""Two operations one after the other, each with its probability and its magnitude from 0 to 9."""
+"""Two consecutive operations, each with its probability and its magnitude from 0 to 9."""
 
 CIFAR_10: tuple[SubPolicy, ...] = (
     (("invert", 0.1, 7), ("contrast", 0.2, 6)),
@@ -54,7 +54,7 @@ _ALL = list(OPERATIONS.values())
 
 
 def _numbers(names: tuple[str, ...]) -> Tensor:
-    """Return indices in `OPERATIONS`; -1 for the identity."""
+    """Return the indices of operations in `OPERATIONS`; -1 for the identity."""
     return torch.tensor([_NAMES.index(name) if name in OPERATIONS else -1 for name in names])
 
 
@@ -67,10 +67,13 @@ def auto_augment(images: Tensor, policy: tuple[SubPolicy, ...], generator: torch
     Args:
         images: uint8 (B, channels, height, width), with one channel or three.
         policy: Policy, such as `CIFAR_10`.
-        generator: CPU generator of the draws.
+        generator: CPU generator of the random draws.
 
     Returns:
-        Same type and shape.
+        Images of the same type and shape.
+
+    Raises:
+        DataError: The images are not uint8.
     """
     drawn = torch.randint(len(policy), (len(images),), generator=generator)
     chances = torch.rand((2, len(images)), generator=generator)
@@ -84,16 +87,19 @@ def auto_augment(images: Tensor, policy: tuple[SubPolicy, ...], generator: torch
 
 
 def rand_augment(images: Tensor, operations: int, strength: float, generator: torch.Generator) -> Tensor:
-    """Change every image by operations drawn one after the other (RandAugment, Cubuk et al., 2020, arXiv:1909.13719).
+    """Apply several random operations to every image, one after the other (RandAugment, arXiv:1909.13719).
 
     Args:
         images: uint8 (B, channels, height, width), with one channel or three.
-        operations: Number of operations per image (N), drawn with the identity among them.
-        strength: Share of full strength for all operations (M of 10), from 0 to 1; the sign is random.
-        generator: CPU generator of the draws.
+        operations: Number of operations per image (the paper's N); the identity is one of those drawn.
+        strength: Share of full strength for all operations (the paper's M / 10), from 0 to 1; the sign is random.
+        generator: CPU generator of the random draws.
 
     Returns:
-        Same type and shape.
+        Images of the same type and shape.
+
+    Raises:
+        DataError: The images are not uint8.
     """
     drawn = torch.randint(len(RAND_AUGMENT), (operations, len(images)), generator=generator)
     signs = 2 * torch.randint(2, (operations, len(images)), generator=generator) - 1

@@ -1,7 +1,7 @@
-"""Composition of batches as a function of the seed and the position in the run alone.
+"""Samplers whose batches depend only on the seed and the position in the run.
 
-A sampler yields whole batches (epoch, number, rows). A run that stops in the middle of an epoch therefore resumes with
-the same batches, without iterating over those it has seen.
+A sampler yields whole batches (epoch, number, rows). So a run that stops in the middle of an epoch resumes with the
+same batches, without reading earlier ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from limpet.support.ranges import Seed, checked
 
 
 class BatchPlace(NamedTuple):
-    """Batch to read: its position in the run, and its rows of the training set, int64 (B,)."""
+    """A batch to read.
+
+    Args:
+        epoch: Epoch, from 0.
+        number: Number of the batch in the epoch, from 0.
+        rows: Rows of the training set, int64 (B,).
+    """
 
     epoch: int
     number: int
@@ -30,14 +36,19 @@ class BatchPlace(NamedTuple):
 class EpochBatches(Sampler[BatchPlace]):
     """All batches of one epoch for one process, starting at a chosen step.
 
-    Every process gets the same number of batches, of the same size. Rows that do not fill a batch are left out with
-    ``drop_last``; but a data set smaller than one batch is one batch.
+    Every process gets the same number of batches, of the same size. A data set smaller than one batch is one batch,
+    also with ``drop_last``.
 
     Args:
+        count: Number of rows of the training set.
         batch_size: Rows per batch and process.
         seed: Random seed; with the epoch it determines the order.
         drop_last: Whether to leave out an incomplete last batch.
         rank: Number of this process, from 0.
+        world_size: Number of processes.
+
+    Raises:
+        ConfigError: The sizes do not fit; see `check_batching`.
     """
 
     def __init__(
@@ -51,7 +62,10 @@ class EpochBatches(Sampler[BatchPlace]):
     def set_position(self, epoch: int, step: int = 0) -> None:
         """Continue with batch ``step`` of ``epoch``; earlier batches are not read.
 
-        Call this before every epoch: the position does not move by itself.
+        Call this before every epoch, because iteration does not change the position.
+
+        Raises:
+            ConfigError: The position is out of range.
         """
         if epoch < 0 or not 0 <= step <= len(self):
             raise ConfigError(
@@ -60,7 +74,7 @@ class EpochBatches(Sampler[BatchPlace]):
         self.epoch, self.step = epoch, step
 
     def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
+        """Return the number of batches of a whole epoch."""
         together = self.batch_size * self.world_size
         whole, rest = divmod(self.count, together)
         incomplete = rest >= self.world_size and (whole == 0 or not self.drop_last)
@@ -75,16 +89,16 @@ class EpochBatches(Sampler[BatchPlace]):
             yield BatchPlace(self.epoch, number, rows[self.rank * share : (self.rank + 1) * share])
 
     def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Return the rows of an epoch (N,): all processes' share of the first batch, then of the second, and so on."""
+        """Return the rows of an epoch (N,): the first batch of all processes, then the second, and so on."""
         return generator.permutation(self.count)
 
 
 class BalancedBatches(EpochBatches):
     """Batches of P classes with K items each, P · K = batch size; processes hold different classes at every step.
 
-    An epoch has as many batches as plain shuffling gives complete ones, at least one. It is not a pass over all rows:
-    classes take turns regardless of size. Items of small classes occur more than once an epoch, and large classes
-    continue with other items in the next one. See `balanced_order`.
+    An epoch has the number of complete batches of plain shuffling, at least one. It is not a pass over all rows,
+    because classes take turns regardless of size: items of small classes may occur several times per epoch, and an
+    epoch may not contain all items of large classes. See `balanced_order`.
 
     Args:
         labels: Class of every row, int64 (N,).
@@ -92,6 +106,7 @@ class BalancedBatches(EpochBatches):
         batch_size: Rows per batch and process.
         seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
+        world_size: Number of processes.
 
     Raises:
         ConfigError: The classes are fewer than all processes together need per step, or the sizes do not fit.
@@ -137,15 +152,16 @@ class BalancedBatches(EpochBatches):
 class LengthBatches(EpochBatches):
     """Batches of items of similar length, to reduce padding; an epoch holds every item once.
 
-    Items are shuffled, sorted by length within windows of `WINDOW` batches, and divided into batches, which then come
-    in random order. Batch sizes differ by one item at most, so that none is left over. All processes have the same
-    number of items per step; fewer items than processes are left out of an epoch.
+    Items are shuffled, sorted by length within windows of `WINDOW` batches, and divided into batches, whose order is
+    random. Batch sizes differ by at most one item, so that no batch is incomplete. All processes have the same number
+    of items per step; a remainder smaller than the number of processes is left out of an epoch.
 
     Args:
         lengths: Length of every item, int64 (N,).
         batch_size: Maximum number of items per batch and process.
         seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
+        world_size: Number of processes.
     """
 
     WINDOW = 16
@@ -157,7 +173,7 @@ class LengthBatches(EpochBatches):
         super().__init__(len(lengths), batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
 
     def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
+        """Return the number of batches of a whole epoch."""
         return -(-(self.count // self.world_size) // self.batch_size)
 
     def __iter__(self) -> Iterator[BatchPlace]:
@@ -179,14 +195,15 @@ class LengthBatches(EpochBatches):
 
 
 class PairBatches(LengthBatches):
-    """Batches of pairs or triplets of texts of similar length, the texts of each side by side; see `LengthBatches`.
+    """Batches of pairs or triplets of similar length; the texts of a pair are adjacent. See `LengthBatches`.
 
     Args:
         pairs: Rows of the texts of every pair, int64 (P, K).
-        lengths: Length of every text, int64 (N,); that of a pair is its longest.
+        lengths: Length of every text, int64 (N,); the length of a pair is that of its longest text.
         batch_size: Maximum number of pairs per batch and process.
         seed: Random seed; with the epoch it determines the order.
         rank: Number of this process, from 0.
+        world_size: Number of processes.
     """
 
     def __init__(
@@ -224,10 +241,10 @@ class RowsInOrder(Sampler[BatchPlace]):
 
 
 def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> None:
-    """Refuse an empty batch, an invalid process number, and fewer images than processes.
+    """Refuse a batch size below 1, an invalid rank, and fewer rows than processes.
 
     Raises:
-        ConfigError: One of these is the case.
+        ConfigError: One of these is true.
     """
     refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
     if not 0 <= rank < world_size:
@@ -236,18 +253,18 @@ def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> N
 
 
 class Parts(NamedTuple):
-    """Numbers of a batch's own rows of the session and of replayed rows."""
+    """Number of rows of the session itself (own) and of replayed rows (memory) in a batch."""
 
     own: int
     memory: int
 
 
 class ReplayBatches(EpochBatches):
-    """Batches of which a share is replayed and the rest are the session's own (Rainbow Memory, arXiv:2103.17230).
+    """Batches with a fixed share of replayed rows; the others are the session's own (Rainbow Memory, arXiv:2103.17230).
 
-    An epoch is one pass over the own rows; those that do not fill a batch are left out with ``drop_last``, but a
-    session smaller than one batch is one batch. Replayed rows are reshuffled when all were used, so their counts in an
-    epoch differ by one at most. An incomplete batch keeps the share.
+    An epoch is one pass over the own rows. With ``drop_last``, an incomplete last batch is left out, unless it is the
+    only one. Replayed rows are reshuffled after all were used, so their counts in an epoch differ by at most one. An
+    incomplete batch keeps the share.
 
     Args:
         replayed: Whether a row comes from the memory, bool (N,), with rows of both kinds.
@@ -307,7 +324,7 @@ class ReplayBatches(EpochBatches):
 
 
 def batch_parts(batch_size: int, share: float) -> Parts:
-    """Divide a batch: the share is replayed, rounded, but at least one row of each kind.
+    """Divide a batch into own and replayed rows: the share is rounded, with at least one row of each kind.
 
     >>> batch_parts(64, 0.5), batch_parts(64, 0.001)
     (Parts(own=32, memory=32), Parts(own=63, memory=1))
@@ -317,7 +334,9 @@ def batch_parts(batch_size: int, share: float) -> Parts:
 
 
 def shrunk(whole: Parts, own: int) -> Parts:
-    """Return a batch of fewer own rows with replayed ones in the same share, at least one; or an empty batch.
+    """Return the parts of a batch with fewer own rows and the same share of replayed ones, at least one.
+
+    Without own rows the batch is empty.
 
     >>> shrunk(Parts(16, 48), 5), shrunk(Parts(16, 48), 0)
     (Parts(own=5, memory=15), Parts(own=0, memory=0))

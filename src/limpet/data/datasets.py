@@ -25,6 +25,7 @@ class Dataset(Generic[_Data]):
 
     Args:
         read: Reader; its first argument is the folder, unless ``folder`` is None.
+        description: One line that describes the data.
         folder: Name of the folder below the data root; None for data that needs no files.
         obtained: Origin of the files, such as "its home page, NAME"; empty for data made for this package.
     """
@@ -72,7 +73,7 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
 
 
 def data_root(given: str | Path | None = None) -> Path | None:
-    """Return the given parent folder of the named data sets, or that of the environment variable LIMPET_DATA."""
+    """Return the parent folder of the named data sets: the given one, or else that of LIMPET_DATA; None without."""
     found = given or os.environ.get("LIMPET_DATA")
     return Path(found) if found else None
 
@@ -112,7 +113,7 @@ def open_named(
 
 
 def option_names(name_or_path: str | Path) -> list[str]:
-    """Return the options that the reader of a data set takes.
+    """Return the names of the options of the reader of a data set.
 
     >>> " ".join(option_names("glyphs")[:4])
     'seed training_classes validation_classes evaluation_classes'
@@ -122,7 +123,12 @@ def option_names(name_or_path: str | Path) -> list[str]:
 
 
 def reader_of(path: Path) -> Callable[..., RetrievalData]:
-    """Return the reader for a path, or raise an error: for an unknown name, unless it looks like a path."""
+    """Return the reader for a path.
+
+    Raises:
+        ConfigError: The path does not exist and looks like the name of a data set.
+        DataError: The path does not exist, or is neither a folder nor an .npz file.
+    """
     if path.is_dir():
         return image_folder
     if path.suffix == ".npz":

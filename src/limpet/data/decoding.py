@@ -1,4 +1,4 @@
-"""Decoding of encoded images of any size to pixels of one size."""
+"""Decodes images of any size to pixels of one size."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, int, int]
 Fit = Literal["crop", "squash", "crop-bicubic", "squash-bicubic"]
-"""How images are brought to size: "crop" keeps the aspect and cuts what is too long around the centre, "squash" does
-not; pixels are interpolated linearly, or with bicubic curves, as many published networks were trained."""
+"""Way of resizing: "crop" keeps the aspect ratio and crops the centre, "squash" changes the aspect ratio. Interpolation
+is bilinear, or bicubic with "-bicubic", as in the training of many published networks."""
 Pixels = NDArray[np.uint8]
 
 MODES = {1: "L", 3: "RGB"}
@@ -53,10 +53,10 @@ def decode(source: Path | io.BytesIO, shape: Shape, fit: Fit, name: str) -> Pixe
 
 @contextmanager
 def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
-    """Open an image, and refuse it by name if it cannot be read or brought to size in the ``with`` block.
+    """Open an image; errors of Pillow, also from the ``with`` block, become a `DataError` with its name.
 
     Raises:
-        DataError: Pillow cannot read the image, or the ``with`` block cannot bring it to size.
+        DataError: Pillow cannot read or process the image.
     """
     with needing("Reading images"):
         from PIL import Image, UnidentifiedImageError
@@ -101,7 +101,7 @@ def _eight_bit(grey: NDArray[Any], mode: str, name: str) -> Pixels:
 
 
 def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
-    """Resize to (width, height); "crop" keeps the aspect and cuts the longer side around the centre.
+    """Resize to (width, height); see `Fit`.
 
     >>> from PIL import Image
     >>> fitted(Image.new("L", (40, 20)), (10, 10), "crop").size
@@ -122,7 +122,11 @@ def fitted(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
 
 
 def check_target(shape: Shape, fit: Fit) -> None:
-    """Refuse a shape or a fit that `decode` does not support."""
+    """Refuse a shape or a fit that `decode` does not support.
+
+    Raises:
+        ConfigError: The shape or the fit is invalid.
+    """
     if shape[0] not in MODES or min(shape) < 1:
         raise ConfigError(f"Images of shape {shape}.", expected="1 or 3 channels and a height and width of at least 1")
     if fit not in get_args(Fit):

@@ -1,9 +1,9 @@
-"""The data set that needs no download: distorted characters of the fonts that matplotlib installs.
+"""The data set "glyphs", which needs no download: distorted characters of the fonts that matplotlib installs.
 
-One class per distinct character shape, one image per font and distortion. Size tells nothing here, because every
-glyph is scaled to one box. So characters that differ by size or width only (c and C, O and 0), look-alikes across
-scripts (Latin A, Greek Alpha, Cyrillic A) and characters that some font draws alike are one class: the first of
-them stays, the others are left out. Whole classes are held out for retrieval.
+A class is a distinct character shape; its images are one per font and distortion. Every glyph is scaled to one box, so
+size does not distinguish classes. Of similar characters only the first is kept: characters that differ only in size or
+width (c and C, O and 0), look-alikes across scripts (Latin A, Greek Alpha, Cyrillic A), and characters that look alike
+in one of the fonts. Whole classes are held out for retrieval.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _BOX = 42
 _COARSE = 14
 _FONT_SIZE = 48
 _SMALLEST_SIDE = 0.22
-"""Glyphs narrower than this share of their longer side are left out: dashes and bars look alike once rotated."""
+"""Minimum ratio of the shorter to the longer side of a glyph: narrower dashes and bars look alike when rotated."""
 
 MEAN_SIMILARITY = 0.87
-"""Two characters whose outlines agree more than this, averaged over the fonts that have both, are one class."""
+"""Two characters are one class if the mean similarity of their outlines, over fonts with both, is above this."""
 ANY_SIMILARITY = 0.94
-"""Two characters whose outlines agree more than this in any one font are one class."""
+"""Two characters are one class if the similarity of their outlines in any font is above this."""
 
 _FONTS = {
     "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
@@ -55,12 +55,12 @@ _FONTS = {
     "STIXGeneral": ("", "Bol", "Italic", "BolIta"),
 }
 STYLES = 4
-"""Fonts of a family: upright, bold, slanted, both; the families come one after another."""
+"""Number of fonts per family: upright, bold, slanted, bold slanted. The fonts of a family are adjacent."""
 _LEAST_FONTS = 12
 _CATEGORIES = frozenset({"Lu", "Ll", "Lo", "Nd", "Nl", "No", "Pe", "Po", "Ps", "Sc", "Sm", "So"})
 _LEFT_OUT = ("MODIFIER", "BOX", "BRAILLE", "SUPERSCRIPT", "SUBSCRIPT", "OBJECT REPLACEMENT", "REPLACEMENT")
 _SMALLEST_INK = 16
-"""Glyphs whose ink is smaller than this at the drawn font size are left out: points and quotation marks."""
+"""Minimum longer side of the ink in pixels, at the drawn font size: dots and quotation marks are smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +70,9 @@ class GlyphBank:
     Args:
         characters: The characters (C).
         fonts: Names of the fonts (F).
-        pixels: uint8 (C, F, CANVAS, CANVAS), ink is 255; zero where a font lacks the character.
-        outlines: The same, each stretched over a coarse square (C, F, 14, 14), to compare shapes by.
-        present: bool (C, F), whether the font has the character.
+        pixels: Glyphs, uint8 (C, F, CANVAS, CANVAS); ink is 255, and a glyph that a font lacks is all zero.
+        outlines: Glyphs stretched to a coarse square, uint8 (C, F, 14, 14), to compare shapes.
+        present: Whether the font has the character, bool (C, F).
     """
 
     characters: tuple[str, ...]
@@ -82,19 +82,19 @@ class GlyphBank:
     present: NDArray[np.bool_]
 
     def __getitem__(self, rows: Sequence[int] | NDArray[np.int64]) -> GlyphBank:
-        """Return the chosen characters."""
+        """Return the bank of the chosen characters."""
         chosen = tuple(self.characters[row] for row in rows)
         return GlyphBank(chosen, self.fonts, self.pixels[rows], self.outlines[rows], self.present[rows])
 
 
 @cache
 def distinct_glyphs() -> GlyphBank:
-    """Render every usable character and keep one of each shape, letters and signs without accents first.
+    """Render every usable character, and keep one of each shape; characters without accents take precedence.
 
-    Takes some seconds, so the result is kept for the life of the process; its arrays cannot be written to.
+    This takes some seconds, so the result is cached; its arrays are read-only.
 
     Raises:
-        ConfigError: matplotlib is not installed.
+        ConfigError: matplotlib or one of its fonts is missing.
     """
     fonts = font_files()
     characters = common_characters(fonts)
@@ -110,10 +110,13 @@ def distinct_glyphs() -> GlyphBank:
 
 
 def font_files() -> list[Path]:
-    """Return the text fonts that come with matplotlib: four styles of each of four families.
+    """Return the files of the text fonts that matplotlib installs: four styles of each of four families.
 
-    Fonts with few or misplaced characters (Computer Modern, display sizes) are left out, and so is LastResort,
-    which draws a box for everything.
+    Fonts with few or misplaced characters (Computer Modern, display sizes) are left out, and so is LastResort, which
+    draws a box for every character.
+
+    Raises:
+        ConfigError: matplotlib or one of its fonts is missing.
     """
     with needing("The data set 'glyphs', rendered from fonts that come with Matplotlib,"):
         import matplotlib
@@ -130,7 +133,7 @@ def font_files() -> list[Path]:
 
 
 def common_characters(fonts: Sequence[Path]) -> list[str]:
-    """Return the letters, digits and signs that at least twelve of the fonts have, by code point."""
+    """Return the letters, digits and signs that at least twelve of the fonts have, in the order of code points."""
     counts: dict[int, int] = {}
     for path in fonts:
         for code in covered_codes(path):
@@ -140,7 +143,7 @@ def common_characters(fonts: Sequence[Path]) -> list[str]:
 
 @cache
 def covered_codes(font: Path) -> frozenset[int]:
-    """Return the code points for which the font has a glyph of its own."""
+    """Return the code points for which the font has a glyph."""
     from fontTools.ttLib import TTFont
 
     with TTFont(font, lazy=True) as opened:
@@ -169,7 +172,7 @@ def render(characters: Sequence[str], fonts: Sequence[Path]) -> GlyphBank:
 
 
 def _draw(font: ImageFont.FreeTypeFont, character: str, canvas: NDArray[np.uint8], outline: NDArray[np.uint8]) -> bool:
-    """Draw into the canvas, and stretched into the outline; return whether there was enough ink to draw."""
+    """Draw a character into the canvas, and stretched into the outline; return False if its ink is too small."""
     from PIL import Image, ImageDraw
 
     paper = Image.new("L", (4 * _FONT_SIZE, 3 * _FONT_SIZE))
@@ -196,16 +199,16 @@ def _narrowness(bank: GlyphBank) -> NDArray[np.float64]:
 
 
 def _extent(inked: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how far it is from the first to the last True along the last axis, 0 without one."""
+    """Return the number of places from the first to the last True along the last axis; 0 without a True."""
     count = inked.shape[-1]
     return np.where(inked.any(axis=-1), count - inked.argmax(axis=-1) - inked[..., ::-1].argmax(axis=-1), 0)
 
 
 def look_alikes(bank: GlyphBank) -> NDArray[np.bool_]:
-    """Return which characters are one class (C, C), by `MEAN_SIMILARITY` and `ANY_SIMILARITY`.
+    """Return which pairs of characters are alike, bool (C, C), by `MEAN_SIMILARITY` and `ANY_SIMILARITY`.
 
-    The similarity of two characters in a font is the cosine of their outlines. Sums are of whole numbers, which
-    float64 holds exactly, so that the answer is the same on every machine.
+    The similarity of two characters in a font is the cosine of their outlines. The inner products are sums of integers,
+    which float64 represents exactly, so that the result is the same on every machine.
     """
     count = len(bank.characters)
     total, highest = np.zeros((count, count)), np.zeros((count, count))
@@ -214,7 +217,7 @@ def look_alikes(bank: GlyphBank) -> NDArray[np.bool_]:
         vectors = bank.outlines[:, column].reshape(count, -1).astype(np.float64)
         products = vectors @ vectors.T
         lengths = np.maximum(np.sqrt(products.diagonal()), 1.0)
-        products /= lengths[:, None] * lengths[None, :]  # in place: more memory at a time is slow to get
+        products /= lengths[:, None] * lengths[None, :]  # in place, because allocating another large array is slow
         total += products
         np.maximum(highest, products, out=highest)
     alike: NDArray[np.bool_] = (total > MEAN_SIMILARITY * common) | (highest > ANY_SIMILARITY)
@@ -222,7 +225,7 @@ def look_alikes(bank: GlyphBank) -> NDArray[np.bool_]:
 
 
 def greedy_distinct(alike: NDArray[np.bool_], order: NDArray[np.int64]) -> list[int]:
-    """Return rows no two of which are alike, taking each row in the given order unless it is like one taken before.
+    """Return rows of which no two are alike: each row in the given order, unless it is like an earlier one.
 
     >>> greedy_distinct(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool), np.array([1, 0, 2]))
     [1, 2]
@@ -237,17 +240,17 @@ def greedy_distinct(alike: NDArray[np.bool_], order: NDArray[np.int64]) -> list[
 
 
 ROTATION = 0.16
-"""Largest angle, in radians (9 degrees)."""
+"""Maximum rotation, in radians (9 degrees)."""
 SHEAR = 0.2
 SCALES = (0.8, 1.05)
 SHIFT = 0.09
-"""Largest shift, as a share of half the image."""
+"""Maximum shift, as a share of half the side of the image."""
 WARP = 0.08
-"""Standard deviation of the smooth warp at its sixteen control points, as a share of half the image."""
+"""Standard deviation of the smooth warp at its sixteen control points, as a share of half the side of the image."""
 THICKNESS = (-0.5, 0.9)
-"""How far strokes go towards one pixel thinner (-1) or thicker (1) on every side, before scaling."""
+"""Range of the change of stroke thickness: -1 is one pixel thinner, 1 one pixel thicker, on every side, unscaled."""
 PAPER, FADE = 0.15, 0.3
-"""Brightest paper, and how much of the ink fades at most; both between 0 and 1."""
+"""Maximum grey of the paper, and maximum fading of the ink; both between 0 and 1."""
 NOISE = 0.06
 _AT_ONCE = 2048
 
@@ -261,17 +264,17 @@ def distort(
     strength: float,
     generator: torch.Generator,
 ) -> NDArray[np.uint8]:
-    """Return one distorted image for every pair of a row and a font; a pair may occur often.
+    """Return one distorted image for every pair of a row and a font; a pair may occur several times.
 
-    Every image has its own rotation, shear, scale, shift, smooth warp, stroke thickness, contrast and noise.
+    Rotation, shear, scale, shift, smooth warp, stroke thickness, contrast and noise are drawn for every image.
 
     Args:
         bank: Clean glyphs, uint8 (characters, fonts, height, width), ink is 255.
-        rows: Which characters to draw, int64 (N,).
-        fonts: Which font to draw each with, int64 (N,).
+        rows: Row of the character of every image, int64 (N,).
+        fonts: Column of the font of every image, int64 (N,).
         image_size: Height and width of the result.
         strength: Factor of all distortions; 0 only resizes.
-        generator: CPU generator that all draws come from.
+        generator: CPU generator of all random draws.
 
     Returns:
         uint8 (N, 1, image_size, image_size).
@@ -302,7 +305,7 @@ def _rethicken(ink: Tensor, strength: float, generator: torch.Generator) -> Tens
 
 
 def _thickened(ink: Tensor) -> Tensor:
-    """Return the largest value of every 3 x 3 neighbourhood; on a CPU twenty times faster than max pooling."""
+    """Return the maximum of every 3 x 3 neighbourhood; on a CPU this is twenty times faster than max pooling."""
     import torch
 
     for axis in (2, 3):
@@ -327,7 +330,7 @@ def _move(ink: Tensor, image_size: int, strength: float, generator: torch.Genera
 
 
 def _inverse_maps(count: int, strength: float, generator: torch.Generator) -> Tensor:
-    """Return random maps from places in the result to places in the glyph (count, 2, 3)."""
+    """Return random affine maps (count, 2, 3) from positions in the result to positions in the glyph."""
     import torch
 
     angle = _uniform((count,), -ROTATION * strength, ROTATION * strength, generator)
@@ -364,15 +367,15 @@ def glyphs(
 ) -> RetrievalData:
     """Characters rendered from the fonts of matplotlib; needs no download.
 
-    A class is a character shape; its images are ``distortions`` of each of the 12 to 16 fonts that have it. Queries
-    are drawn with one font of each family, the gallery with the others.
+    A class is a character shape; each of the 12 to 16 fonts that have it gives ``distortions`` images. Queries use one
+    font of each family, the gallery the others.
 
     Args:
-        seed: Chooses the classes of each part, and all distortions.
-        training_classes: Classes to train on.
-        validation_classes: Classes to choose among runs with; 0 for none.
-        evaluation_classes: Classes to search among.
-        distortions: Images per font and character.
+        seed: Random seed of the classes of each part, and of all distortions.
+        training_classes: Number of classes to train on.
+        validation_classes: Number of classes for model selection; 0 for none.
+        evaluation_classes: Number of classes to search.
+        distortions: Number of images per font and character.
         strength: Factor of the distortions; 0 draws clean glyphs.
         image_size: Pixels per side.
 
@@ -419,7 +422,7 @@ def _parted(classes: Mapping[str, int], available: int, seed: int) -> list[NDArr
 def _drawn(
     bank: GlyphBank, distortions: int, strength: float, image_size: int, seed: list[int]
 ) -> tuple[ImageSet, NDArray[np.int64]]:
-    """Return the images of all characters of the bank, class by class, and the font of each (N,)."""
+    """Return the images of all characters of the bank, class by class, and the font of each image (N,)."""
     from limpet.data.loading import generator_at
 
     rows, fonts = (np.repeat(found, distortions) for found in np.nonzero(bank.present))

@@ -14,10 +14,16 @@ from limpet.support.ranges import Fraction, Seed, checked
 
 @checked
 def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> RetrievalData:
-    """Train on most images of every class, search leave-one-out among the others.
+    """Return data that trains on most images of every class, and searches leave-one-out among the held-out ones.
+
+    Args:
+        name: Name of the data set.
+        images: All images.
+        share: Share of every class to hold out; see `held_out_rows`.
+        seed: Random seed that selects the held-out images.
 
     Raises:
-        DataError: No class has two images held out, so that no query has a relevant item.
+        DataError: No class has two held-out images, so no query has a relevant item.
     """
     aside = held_out_rows(images.labels, share, seed)
     if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:
@@ -39,8 +45,8 @@ def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> Retrie
 def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
     """Return the rows to hold out, ascending.
 
-    Of a class with n images, the rounded share; but at least one of two or three, and at least two of more (a
-    single one could not find anything), and never all.
+    From a class with n images, the rounded share is held out, within these bounds: at least one of two or three images,
+    at least two of four or more (a single one has no relevant item), and never all.
 
     >>> labels = np.array([0] * 20 + [1] * 4 + [2])
     >>> np.bincount(labels[held_out_rows(labels, 0.2, seed=0)]).tolist()

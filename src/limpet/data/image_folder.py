@@ -1,4 +1,4 @@
-"""Images in folders named after their classes, in the layouts people already have; or without any classes."""
+"""Reads images from folders named after their classes, in common layouts, or from one folder without classes."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def image_folder(
     """Your own images, in folders named after their classes; or in one folder, without classes.
 
     Layouts: ``train/CLASS`` with ``test/CLASS`` (leave-one-out on test) or with ``query/CLASS`` and
-    ``gallery/CLASS``, each optionally with ``val/CLASS``; or just ``CLASS`` folders, of which a share of every
-    class's images is held out for leave-one-out evaluation. A folder of images without any sub-folder has no classes:
-    its images can be embedded and searched, and nothing is trained on them.
+    ``gallery/CLASS``, each optionally with ``val/CLASS``; or only ``CLASS`` folders, of which a share of every class is
+    held out for leave-one-out evaluation. A folder of images without sub-folders has no classes: its images can be
+    embedded and searched, but not used for training.
 
     Args:
         path: The folder.
-        image_size: Height and width to bring images to, or one number for both.
+        image_size: Height and width of the resized images, or one number for both.
         channels: 3 for colour, 1 for grey.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
-        held_out: Share of every class to hold out, where only CLASS folders are there.
-        classes: Whether folders are named after classes; false takes all images below the folder, at any depth, as
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
+        held_out: Share of every class to hold out, if there are only CLASS folders.
+        classes: Whether folders are named after classes; false reads all images below the folder, at any depth, as
             images without classes.
-        seed: Chooses the held-out images.
+        seed: Random seed that selects the held-out images.
 
     Raises:
         ConfigError: An option is out of range.
-        DataError: The folder is missing, is in none of the layouts, or holds an empty class or a single one.
+        DataError: The folder is missing, has none of the layouts, or holds an empty class or only one class.
     """
     height, width = readable_sides(image_size)
     if not path.is_dir():
@@ -109,7 +109,7 @@ def _without_classes(path: Path, shape: tuple[int, int, int], fit: Fit) -> Retri
 
 
 def _read(parts: Mapping[str, Path], root: Path, shape: tuple[int, int, int], fit: Fit) -> dict[str, ImageSet]:
-    """Read folders that share one list of class names: the union of theirs, sorted."""
+    """Read folders into sets with the same class names: the sorted union of those of all folders."""
     found = {part: _class_files(folder) for part, folder in parts.items()}
     names = tuple(sorted({name for classes in found.values() for name in classes}))
     numbers = {name: number for number, name in enumerate(names)}

@@ -1,8 +1,8 @@
-"""Geometric and photometric operations on whole batches of images, as Pillow computes them one image at a time.
+"""Geometric and photometric operations on whole batches of images, with the results of Pillow.
 
 The operations are those of AutoAugment (Cubuk et al., CVPR 2019, arXiv:1805.09501, Table 6), with an individual amount
-per image. All sums are of integers, or of floats in the order of Pillow, so that results are bit-identical on every
-device and equal to Pillow's, except for a rotation whose source lies within 2^-16 pixels of an edge between two pixels.
+per image. Sums are of integers, or of floats in the order of Pillow. So results are bit-identical on every device and
+equal to Pillow's. The exception is a rotation whose source lies within 2^-16 pixels of the border between two pixels.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def apply_operations(images: Tensor, operations: Sequence[Operation], chosen: Te
 
 
 def transformed(images: Tensor, matrices: Tensor) -> Tensor:
-    """Take every pixel from where a matrix says, from the nearest one; what comes in from outside is zero.
+    """Apply an affine map to every image, with nearest-neighbour sampling; pixels from outside are zero.
 
     Args:
-        images: Any type, (n, channels, height, width).
-        matrices: float64 (n, 6), on the CPU: a, b, c, d, e, f, with which the pixel (x, y), counted in its middle, is
-            taken from (a x + b y + c, d x + e y + f).
+        images: Images of any type (n, channels, height, width).
+        matrices: Maps from result to source, float64 (n, 6), on the CPU. With a, b, c, d, e, f, the pixel whose centre
+            is (x, y) is taken from (a x + b y + c, d x + e y + f).
     """
     count, channels, height, width = images.shape
     slopes = matrices.view(count, 2, 3)
@@ -115,12 +115,13 @@ def transformed(images: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _take_pixels(image: NDArray[Any], changed: NDArray[Any], numbers: NDArray[np.int32]) -> None:
-    """Do the same with one image (channels, height, width), which the caches of a CPU hold.
+    """Compute `transformed` for one image (channels, height, width), which fits into the caches of a CPU.
 
     Args:
-        image: From which pixels are taken.
-        changed: Where to.
-        numbers: The matrix in units of `_FIXED_POINT`, (2, 3), with where the middle of the first pixel comes from.
+        image: Source image.
+        changed: Result, which is written.
+        numbers: The matrix in units of `_FIXED_POINT`, (2, 3); the last column is the source of the centre of the first
+            pixel.
     """
     height, width = image.shape[1:]
     across, down = np.arange(width, dtype=np.int32), np.arange(height, dtype=np.int32)[:, None]
@@ -133,17 +134,17 @@ def _take_pixels(image: NDArray[Any], changed: NDArray[Any], numbers: NDArray[np
 
 
 def looked_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Map every level by the table of its image and channel, uint8 (n, channels, 256)."""
+    """Replace every level by the entry in the table of its image and channel; tables are uint8 (n, channels, 256)."""
     return tables.gather(2, images.flatten(2).long()).view(images.shape)
 
 
 def blended(start: Tensor, images: Tensor, factors: Tensor) -> Tensor:
-    """Return start + factor (images - start) in float32, cut off to whole levels of 0 to 255.
+    """Return start + factor (images - start), computed in float32, clipped to 0 to 255 and truncated to uint8.
 
     Args:
-        start: uint8, or whole numbers of another type, that broadcast to the images.
-        images: uint8 (n, ...).
-        factors: float64 (n,): 0 gives the start, 1 the images, and more what is beyond them.
+        start: uint8 or integers of another type, which broadcast to the images.
+        images: uint8 (n, ...), or integers of another type.
+        factors: float64 (n,): 0 gives the start, 1 the images, and larger factors extrapolate.
     """
     factor = moved(factors.float(), images.device).view(-1, *[1] * (images.ndim - 1))
     begin = start.float()
@@ -151,18 +152,18 @@ def blended(start: Tensor, images: Tensor, factors: Tensor) -> Tensor:
 
 
 def colored(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend images with their grey versions; 0 is grey, 1 the image."""
+    """Blend images with their grey versions: a factor of 0 gives grey, 1 the image."""
     return blended(_grey(images), images, factors)
 
 
 def sharpened(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend images with smoothed versions: 5/13 of a pixel and 1/13 of each neighbour, the border as it is."""
+    """Blend images with smoothed versions: 5/13 of a pixel and 1/13 of each neighbour; the border is not smoothed."""
     smooth = images.clone()
     if min(images.shape[2:]) > 2:
         levels = images.to(torch.int16)
         sums = levels[:, :, :-2] + levels[:, :, 1:-1] + levels[:, :, 2:]
         sums = sums[..., :-2] + sums[..., 1:-1] + sums[..., 2:] + 4 * levels[:, :, 1:-1, 1:-1]
-        smooth[:, :, 1:-1, 1:-1] = sums.float().mul_(1 / 13).round_()  # thirteenths are never near a half
+        smooth[:, :, 1:-1, 1:-1] = sums.float().mul_(1 / 13).round_()  # exact: thirteenths are never close to a half
     return blended(smooth, images, factors)
 
 
@@ -268,8 +269,11 @@ OPERATIONS = {
     "color": Operation(colored, lambda images, factors: factors, lambda signed: 1 + 0.9 * signed),
     "sharpness": Operation(sharpened, lambda images, factors: factors, lambda signed: 1 + 0.9 * signed),
 }
-"""Operations by name. Amounts are, in this order: the tangent of the angle, a share of the side, which is cut off to
-whole pixels, degrees, a threshold, bits that are kept, and factors. Full strength is the end of the range in Table 6 of
-AutoAugment that is farther from the image as it is: 0.3, 150 of 331 pixels, 30 degrees, threshold 0, 4 bits, factors
-0.1 and 1.9; the sign says which way, where there are two. The paper gives ranges from one end to the other; which way
-is then drawn, and which end is weak, is as in the implementations in use."""
+"""Operations by name.
+
+Amounts are: for shears the tangent of the angle; for translations a share of the side, truncated to whole pixels; for
+rotations degrees; for solarize a threshold; for posterize the number of bits to keep; for contrast, brightness, color
+and sharpness a factor. Full strength is the end of the range in Table 6 of AutoAugment that changes the image most:
+0.3, 150 of 331 pixels, 30 degrees, threshold 0, 4 bits, factors 0.1 and 1.9. The sign of the strength selects the
+direction of operations with two. The paper gives only ranges; the random direction, and which end is weak, follow
+common implementations."""

@@ -24,7 +24,7 @@ _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """N labelled images, checked once when built.
+    """N labelled images, validated when built.
 
     Args:
         images: Store of the pixels.

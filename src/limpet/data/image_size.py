@@ -21,10 +21,10 @@ def settled(size: object) -> int | tuple[int, int]:
     """Return one number if height and width are equal, otherwise both.
 
     Args:
-        size: One number, two of them, or a text such as "256x128".
+        size: One number, two numbers, or a text such as "256x128".
 
     Raises:
-        ValueError: It is none of these; the message says what was expected.
+        ValueError: The size is none of these; the message says what was expected.
 
     >>> settled(224), settled("256x128"), settled([256, 128]), settled((64, 64))
     (224, (256, 128), (256, 128), 64)
@@ -42,15 +42,15 @@ def settled(size: object) -> int | tuple[int, int]:
 
 
 ImageSize = Annotated[int | tuple[int, int], BeforeValidator(settled)]
-"""Pixels per side, or height and width. Options and settings of this type are checked by `settled`, and settings
-hold what it returns; options are passed on as they are written."""
+"""Pixels per side, or height and width. `settled` validates options and settings of this type. Settings hold its
+result; options are passed on as given."""
 
 
 def one_side(size: object) -> int:
-    """Return the pixels per side of images that are square by their nature.
+    """Return the pixels per side of images that must be square.
 
     Raises:
-        ValueError: Height and width differ, or it is no size.
+        ValueError: Height and width differ, or the value is no size.
 
     >>> one_side(28), one_side("28x28")
     (28, 28)
@@ -62,7 +62,7 @@ def one_side(size: object) -> int:
 
 
 SquareSize = Annotated[int, BeforeValidator(one_side)]
-"""Pixels per side of images that are square by their nature; checked by `one_side`."""
+"""Pixels per side of images that must be square; validated by `one_side`."""
 
 
 def sides(size: ImageSize) -> tuple[int, int]:
@@ -76,10 +76,10 @@ def sides(size: ImageSize) -> tuple[int, int]:
 
 
 def readable_sides(size: ImageSize) -> tuple[int, int]:
-    """Return height and width that images are to be read at.
+    """Return the height and width at which to read images.
 
     Raises:
-        ConfigError: They are written otherwise, or too small for any network here.
+        ConfigError: The size is invalid, or a side is below `SMALLEST`.
     """
     try:
         height, width = sides(size)
@@ -90,7 +90,7 @@ def readable_sides(size: ImageSize) -> tuple[int, int]:
 
 
 def written(size: ImageSize) -> str:
-    """Return a size as it is written on the command line.
+    """Return a size in the notation of the command line.
 
     >>> written(32), written((256, 128))
     ('32', '256x128')

@@ -114,7 +114,7 @@ class DecodedImages(ABC):
 
     Args:
         shape: Channels (1 or 3), height and width to return.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
     """
 
     def __init__(self, shape: Shape, fit: Fit) -> None:
@@ -153,7 +153,7 @@ class EncodedImages(DecodedImages):
         data: Concatenated encoded bytes, uint8 (M,).
         offsets: Start of each image, int64 (N + 1,), ending with M.
         shape: Channels, height and width to return; other sizes are fitted.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
         source: Name of the store, for messages.
     """
 
@@ -204,8 +204,9 @@ class FileImages(DecodedImages):
     """Images in files.
 
     Args:
+        paths: One file per image (N).
         shape: Channels (1 or 3), height and width to return.
-        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        fit: "crop" keeps the aspect ratio (shorter side to size, centre crop), "squash" does not.
     """
 
     def __init__(self, paths: Sequence[Path], shape: Shape, *, fit: Fit = "crop") -> None:
@@ -227,7 +228,7 @@ class FileImages(DecodedImages):
         return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
 
     def digests(self, rows: RowNumbers) -> Digests:
-        """Return the digest of each file; it is read as `content_digest` reads it."""
+        """Return the digest of each file; an unchanged file is not read again, as in `content_digest`."""
         return digests_of(self._file_digest(self._paths[row]) for row in rows.tolist())
 
     def _file_digest(self, path: Path) -> bytes:
@@ -338,7 +339,7 @@ def _taken_as_needed(shape: tuple[int, ...]) -> Pixels:
     size = int(np.prod(shape))
     buffer = mmap.mmap(-1, max(1, size))
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages
+        with suppress(OSError):  # the kernel has no huge pages
             buffer.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(buffer, np.uint8, size).reshape(shape)
 
@@ -350,7 +351,7 @@ def chunks(rows: RowNumbers, size: int = 4096) -> Iterator[RowNumbers]:
 
 
 Prepare = Callable[["Image.Image", NDArray[np.float64]], "Image.Image"]
-"""Function from an RGB image and the numbers of its row to an image of the requested size."""
+"""Function from an RGB image and the parameters of its row to an image of the requested size."""
 
 
 class PreparedImages(FileImages):
@@ -389,7 +390,7 @@ class PreparedImages(FileImages):
         return hashlib.sha256(super().content_digest(rows) + numbers.tobytes()).digest()
 
     def digests(self, rows: RowNumbers) -> Digests:
-        """Return the digest of each file and of its numbers."""
+        """Return the digest of each file together with its parameters."""
         return digests_of(
             self._file_digest(self._paths[row]) + np.ascontiguousarray(self._numbers[row]).tobytes()
             for row in rows.tolist()

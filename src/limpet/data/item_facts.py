@@ -17,7 +17,7 @@ from limpet.errors import DataError
 Facts = Mapping[str, str]
 FactsOf = Callable[[str], Facts]
 
-LONGEST = 300  # characters of a value
+LONGEST = 300  # maximum number of characters of a value
 _TABLES = tuple(suffix for suffix in FILE_READERS if suffix != ".txt")
 
 
@@ -33,8 +33,8 @@ def facts_of(
         data: A .csv, .parquet or .jsonl file with a column of ids, a .txt file of texts, or texts by name; None for
             no table.
         root: Folder that holds the folders of the named data sets.
-        sets: Embedding sets with further columns; the first set that has an item counts.
-        elsewhere: Lookup function with precedence over the others.
+        sets: Embedding sets with further columns; the first table or set that has an item and a column counts.
+        elsewhere: Lookup function with precedence over table and sets.
 
     Raises:
         ConfigError: The data set is unknown.

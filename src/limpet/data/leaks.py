@@ -1,4 +1,4 @@
-"""Finding evaluation images that were trained on."""
+"""Finds evaluation images that are also in the training set."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from limpet.errors import DataError
 def refuse_shared_ids(train: ImageSet, evaluation: ImageSet) -> None:
     """Refuse an evaluation that shares an image with the training set, by id or by identical pixels.
 
-    Reads every image of both sets once.
+    If no id is shared, every image of both sets is read once.
 
     Raises:
-        DataError: An image is in both; the message names the first of them.
+        DataError: An image is in both sets; the message names the first one.
     """
     found = [(id_, id_) for id_ in set(train.ids) & set(evaluation.ids)] or shared_pixels(train, evaluation)
     if found:
@@ -39,7 +39,7 @@ def shared_pixels(train: ImageSet, evaluation: ImageSet) -> list[tuple[str, str]
 
 
 def pixel_digests(images: ImageSet) -> list[bytes]:
-    """Return 16 bytes per image that are equal only for images of equal pixels and shape."""
+    """Return a digest of 16 bytes per image, over pixels and shape."""
     shape = repr(images.shape).encode()
     return [
         hashlib.blake2b(image.tobytes(), digest_size=16, key=shape).digest()

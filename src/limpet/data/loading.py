@@ -1,4 +1,4 @@
-"""Batches in an order, and with an augmentation, that depend only on the seed and the place in the run."""
+"""Data loaders whose order and augmentation depend only on the seed and the position in the run."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from limpet.support.ranges import Count, checked
 
 
 class BatchReader(Dataset[Batch]):
-    """Reads one batch at a time, augmenting it with draws that depend on its place only.
+    """Reads one batch at a time, and augments it with random draws that depend only on its position in the run.
 
     Args:
-        augmentation: What to do to each batch; None to leave it as it is.
-        crop_size: Height and width of resized crops; those of the images when left out.
-        seed: Together with epoch, number and rank, decides the draws.
-        rank: Number of this process: other processes draw otherwise.
-        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
-        resident: The inputs of all items on a device (see `resident_inputs`): batches are taken and augmented there,
-            and their other parts stay on the CPU. None reads the items.
+        items: The items.
+        augmentation: Augmentation of each batch; None for none.
+        crop_size: Height and width of resized crops; None keeps those of the images.
+        seed: Random seed; draws depend on seed, epoch, number of the batch, and rank.
+        rank: Number of this process.
+        replayed: Whether an item comes from a memory of earlier sessions, bool (N,); None for none.
+        resident: Inputs of all items on a device (see `resident_inputs`). Batches are then selected and augmented
+            there, and their other parts stay on the CPU. None reads the items.
 
     Raises:
-        DataError: There is not one mark per item.
+        DataError: ``replayed`` does not have one value per item.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class BatchReader(Dataset[Batch]):
 
 
 class PairReader(BatchReader):
-    """Reads batches of pairs of texts; labels say which texts of the batch are alike: see `alike_in_batch`."""
+    """Reads batches of pairs of texts; equal labels mark texts that are alike in the batch, see `alike_in_batch`."""
 
     items: PairedTokens
 
@@ -92,7 +93,7 @@ class PairReader(BatchReader):
 
 
 def generator_at(*place: int) -> torch.Generator:
-    """Return the CPU generator of a place in a run: a seed and some numbers from 0."""
+    """Return a CPU generator for a position in a run, given as a seed and further numbers from 0."""
     state = np.random.SeedSequence(place).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
 
@@ -115,32 +116,32 @@ def training_loader(
     resident: Tensor | None = None,
     lengths: NDArray[np.int64] | None = None,
 ) -> DataLoader[Batch]:
-    """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
+    """Return a loader of the shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
 
     Args:
         items: The training set; `PairedTokens` give batches of pairs (`PairBatches`).
         batch_size: Items, or pairs, per batch and process.
         seed: Random seed; with the position in the run it determines order and augmentation.
-        augmentation: Random changes; None for none.
-        crop_size: Height and width of resized crops; those of the images when left out.
-        items_per_class: Number of items per class in a batch, which then holds whole classes only (`BalancedBatches`);
-            None shuffles all items alike.
-        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
+        augmentation: Augmentation of each batch; None for none.
+        crop_size: Height and width of resized crops; None keeps those of the images.
+        items_per_class: Number of items per class in a batch (`BalancedBatches`); None ignores classes.
+        replayed: Whether an item comes from a memory of earlier sessions, bool (N,); None for none.
         memory_share: Share of every batch that is drawn from replayed items (`ReplayBatches`); None shuffles them among
             the others. It has no effect without replayed items.
         drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
         rank: Number of this process, from 0.
         world_size: Number of processes.
-        workers: Processes that read; any number gives the same batches.
+        workers: Number of processes that read; it does not change the batches.
         pin_memory: Deliver batches in page-locked memory, from which a GPU copies while it computes; requires a GPU.
-        resident: The inputs of all items on a device; they are neither read nor pinned, and no workers are used.
+        resident: Inputs of all items on a device; they are neither read nor pinned, and no workers are used.
         lengths: Length of every item (N,), for inputs that are padded within a batch. A batch then holds items of
             similar length (`LengthBatches`), and none is incomplete. Balanced batches and those with a memory share
             ignore lengths.
 
     Raises:
-        ConfigError: The settings allow no batches; or both a memory share and items per class were given.
-        DataError: ``replayed`` does not have one value per image.
+        ConfigError: The settings allow no batches; or both a memory share and items per class were given; or items per
+            class were given for pairs.
+        DataError: ``replayed`` does not have one value per item.
     """
     changes: dict[str, Any] = {"augmentation": augmentation, "crop_size": crop_size, "seed": seed, "rank": rank}
     kind = PairReader if isinstance(items, PairedTokens) else BatchReader
@@ -182,14 +183,14 @@ def encoding_loader(
     pin_memory: bool = False,
     resident: Tensor | None = None,
 ) -> DataLoader[Batch]:
-    """Return un-augmented batches of all items in dataset order, those from a memory marked (see `training_loader`)."""
+    """Return a loader of un-augmented batches of all items in dataset order; for the options see `training_loader`."""
     reader = BatchReader(items, replayed=replayed, resident=resident)
     return _loader(reader, RowsInOrder(len(items), batch_size), workers, pin_memory)
 
 
 @checked
 def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: Count, pin_memory: bool) -> DataLoader[Batch]:
-    """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
+    """Return a loader of whole batches that does not use the global random state."""
     reads = reader.resident is None
     return DataLoader(
         reader,

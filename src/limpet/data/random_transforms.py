@@ -27,7 +27,7 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Ten
     Returns:
         Same type and shape.
     """
-    if padding == 0 or len(images) == 0:  # rows of vectors come here too, unchanged
+    if padding == 0 or len(images) == 0:  # inputs without spatial axes also take this path
         return images
     count, channels, height, width = images.shape
     top, left = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
@@ -41,7 +41,7 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Ten
 
 
 def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror every image (B, channels, height, width) left to right with probability one half."""
+    """Flip every image (B, channels, height, width) left to right with probability one half."""
     flipped = moved(torch.rand(len(images), generator=generator) < 0.5, images.device)
     columns = torch.arange(images.shape[3], device=images.device)
     chosen = torch.where(flipped[:, None], columns.flip(0), columns)

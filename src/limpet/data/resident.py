@@ -1,4 +1,4 @@
-"""Inputs of a whole training set on the device that trains, read and copied once instead of in every epoch."""
+"""Keeps the inputs of a whole training set on the training device, so they are read and copied only once."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from limpet.support.devices import DataOnDevice
 
 
 def moved(values: Tensor, device: torch.device | None) -> Tensor:
-    """Return values on a device (the CPU when left out), without waiting for what a GPU is still computing.
+    """Return values on a device; None leaves them where they are. A copy to a CUDA device is asynchronous.
 
-    Only a copy onto a CUDA device goes its own way: elsewhere the values could be used before they have arrived.
+    Copies to other devices are synchronous, because values could otherwise be used before they have arrived.
     """
     return values.to(device, non_blocking=device is not None and device.type == "cuda")
 
 
 def resident_inputs(loader: DataLoader[Batch], device: torch.device, choice: DataOnDevice) -> Tensor | None:
-    """Put the inputs of all items on a device, as they are read: images as uint8.
+    """Copy the inputs of all items to a device, in the type in which they are read: images as uint8.
 
     Args:
-        loader: Reads all items, un-augmented, in dataset order; its worker processes read them here.
-        device: Where to.
-        choice: "never"; "always"; or "auto": on a CUDA device of which they take at most half of the free memory.
-
-    Raises:
-        ConfigError: They were asked for, and the device has no room for them.
+        loader: Loader of all items, un-augmented and in dataset order.
+        device: The device.
+        choice: "never"; "always"; or "auto": only to a CUDA device, if they take at most half of its free memory.
 
     Returns:
-        (N, ...), row i that of item i; None where they stay with the host.
+        Inputs (N, ...), row i of item i; None if they are not copied.
+
+    Raises:
+        ConfigError: The device does not have enough memory.
     """
     if choice == "never" or (choice == "auto" and device.type != "cuda"):
         return None

@@ -15,11 +15,12 @@ UNLABELLED = "unlabelled"
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """One data set with its usual protocol, checked once when built.
+    """One data set with its usual protocol, validated when built.
 
     Args:
         name: Name of the data set.
         train: Images to train on; None if the data are for evaluation only.
+        query: Query images.
         gallery: Images to search, labelled with the same classes as `query`.
         leave_one_out: Whether `query` is `gallery`, and every query ignores itself.
         validation: Images for model selection, disjoint from all others; None without.
@@ -73,11 +74,11 @@ class RetrievalData:
         validation: ImageSet | None = None,
         labelled: bool = True,
     ) -> RetrievalData:
-        """Build from one set to search, in which every image searches the others."""
+        """Build from one evaluation set, in which every image searches the others."""
         return cls(name, train, evaluation, evaluation, True, validation, description, labelled)
 
     def parts(self) -> dict[str, ImageSet]:
-        """Return the sets of images that there are by name; the gallery too where it is the query set."""
+        """Return the available sets of images by name; the gallery is included even if it is the query set."""
         named = {"train": self.train, "query": self.query, "gallery": self.gallery, "validation": self.validation}
         return {name: images for name, images in named.items() if images is not None}
 
@@ -85,7 +86,7 @@ class RetrievalData:
         """Return the images to train on.
 
         Raises:
-            DataError: There are none.
+            DataError: The data set has no training images.
         """
         if self.train is None:
             why = "it is for evaluation only" if self.labelled else "its images have no classes"

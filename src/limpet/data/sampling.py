@@ -1,4 +1,4 @@
-"""Sampling rows of every class, and orders in which every batch holds several items of each of its classes."""
+"""Samples rows per class, and draws orders in which every batch holds several items of each of its classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from limpet.support.ranges import Seed, checked
 
 @checked
 def generator_of(seed: Seed) -> np.random.Generator:
-    """Return the generator of a seed.
+    """Return a random generator with a seed.
 
     Raises:
         ConfigError: The seed is negative.
@@ -27,12 +27,12 @@ def class_counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def lowest_of_each_class(labels: NDArray[np.int64], keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64]:
-    """Return, ascending, the rows with the lowest keys of every class.
+    """Return the rows with the lowest keys of every class, ascending.
 
     Args:
         labels: Class of every row (N,), from 0.
-        keys: Sort keys of the rows within a class (N,): random numbers to draw, row numbers to take the first.
-        wanted: Number of rows to take of every class (largest label + 1,).
+        keys: Sort keys of the rows within a class (N,): random numbers for a random choice, row numbers for the first.
+        wanted: Number of rows to choose from every class (largest label + 1,); at most all are chosen.
 
     >>> lowest_of_each_class(np.array([0, 1, 0, 0]), np.array([9, 5, 1, 2]), np.array([2, 1])).tolist()
     [1, 2, 3]
@@ -98,7 +98,7 @@ def balanced_order(
     by_class = np.split(np.argsort(members, kind="stable"), np.bincount(members).cumsum()[:-1])
     places = np.split(np.argsort(turns, kind="stable"), np.bincount(turns, minlength=len(classes)).cumsum()[:-1])
     for items, own in zip(by_class, places, strict=True):
-        # Return groups (count, size) of items: shuffled and divided, and reshuffled when no whole group is left.
+        # groups of items: shuffled and divided, and reshuffled when no whole group is left
         count = len(own)
         per_shuffle = max(1, len(items) // items_per_class)
         shuffled = generator.permuted(np.tile(items, (-(-count // per_shuffle), 1)), axis=1)

@@ -1,8 +1,8 @@
 """Training splits of the papers, as pure functions of labels and a seed.
 
-Every function takes the labels of the whole training set, int64 (N,), and returns row numbers into it. Models match
-classes by name, so classes are not renumbered here. The public GLDv2 split draws with another generator: counts
-agree with it, the images drawn do not.
+Every function takes the labels of the whole training set, int64 (N,), and returns its row numbers. Models match classes
+by name, so classes are not renumbered here. The public GLDv2 split was drawn with another random generator: the counts
+agree with it, the drawn images do not.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class Split:
     """The old and the new training set of one upgrade, as rows of one list of images.
 
     Args:
+        name: Name of the scenario.
         labels: Class of every image of the list, int64 (N,).
-        old: Ascending rows that the old model is trained on.
-        new: Ascending rows that the new model is trained on.
+        old: Rows that the old model is trained on, ascending.
+        new: Rows that the new model is trained on, ascending.
         shared_allowed: Whether a row may be on both sides, because the new training set extends the old one.
         classes_apart: Whether the two sides must have no class in common.
-        shared: Rows on both sides of otherwise disjoint sides: the only image of a class.
+        shared: Rows that are on both sides although the sides are otherwise disjoint: the only images of their classes.
     """
 
     name: str
@@ -65,8 +66,8 @@ def check_split(split: Split) -> None:
     """Refuse a split that violates the rules of its scenario.
 
     Raises:
-        DataError: A side is empty, or has a row twice or out of range; or an image or class is on both sides
-            though the scenario keeps them apart.
+        DataError: A side is empty, or has a row twice or out of range; or an image or class is on both sides although
+            the scenario separates them.
     """
     for side in ("old", "new"):
         _check_rows(split, side, getattr(split, side))
@@ -112,11 +113,12 @@ RowNumbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ImageRule:
-    """One way to take a share of a training set.
+    """A rule that selects a share of a training set.
 
     Args:
-        choose: Function from labels (N,), fraction and seed to the chosen rows, ascending.
-        single_on_both: Whether the only image of a class goes to both of two otherwise disjoint sides.
+        choose: Function from labels (N,), fraction and seed to the selected rows, ascending.
+        single_on_both: Whether the only image of a class is put on both sides of an otherwise disjoint split.
+        description: One line that describes the rule.
     """
 
     choose: Callable[[Labels, float, int], RowNumbers]
@@ -125,7 +127,7 @@ class ImageRule:
 
 
 def gldv2_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Return the number of images to take: one of up to three, otherwise the share rounded down (code of AdvBCT).
+    """Return the number of images to select per class: one of up to three, else the share rounded down (AdvBCT's code).
 
     >>> gldv2_counts(np.array([0, 1, 2, 3, 4, 10, 19]), 0.3).tolist()
     [0, 1, 1, 1, 1, 3, 5]
@@ -135,7 +137,7 @@ def gldv2_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64
 
 
 def ms1mv3_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Return the number of images to take: the share rounded, half to even, and at least one (code of MixBCT).
+    """Return the number of images to select per class: the share rounded, half to even, at least one (MixBCT's code).
 
     >>> ms1mv3_counts(np.array([0, 1, 2, 5, 10, 15]), 0.3).tolist()
     [0, 1, 1, 2, 3, 4]
@@ -171,7 +173,7 @@ _Order = Literal["random", "first"]
 Rounding = Literal["floor", "round"]
 
 SEED = 666
-"""The seed of the public GLDv2 split."""
+"""Random seed of the public GLDv2 split."""
 
 
 @checked
@@ -180,9 +182,13 @@ def extended_data(labels: Labels, *, old_fraction: Fraction = 0.3, seed: Seed = 
 
     Args:
         labels: Class of every image (N,).
-        old_fraction: Share the old model saw, between 0 and 1.
-        seed: Chooses the images.
-        rule: How a share is counted and chosen, a name of `IMAGE_RULES`.
+        old_fraction: Share of the images that the old model is trained on, between 0 and 1.
+        seed: Random seed that selects the images.
+        rule: Rule that counts and selects the share, a name of `IMAGE_RULES`.
+
+    Raises:
+        ConfigError: An option is unknown or out of range.
+        DataError: The labels are invalid, or a side is empty.
     """
     old = _image_rule(labels, rule).choose(labels, old_fraction, seed)
     return _checked(Split("extended-data", labels, old, np.arange(len(labels)), shared_allowed=True))
@@ -192,8 +198,17 @@ def extended_data(labels: Labels, *, old_fraction: Fraction = 0.3, seed: Seed = 
 def open_data(labels: Labels, *, old_fraction: Fraction = 0.3, seed: Seed = SEED, rule: str = "gldv2") -> Split:
     """Old: a share of the images of every class. New: the other images.
 
-    Under the rules "gldv2" and "ms1mv3" the only image of a class goes to both sides; the split names these rows
-    as ``shared``.
+    With the rules "gldv2" and "ms1mv3", the only image of a class is on both sides; ``Split.shared`` holds these rows.
+
+    Args:
+        labels: Class of every image (N,).
+        old_fraction: Share of the images that the old model is trained on, between 0 and 1.
+        seed: Random seed that selects the images.
+        rule: Rule that counts and selects the share, a name of `IMAGE_RULES`.
+
+    Raises:
+        ConfigError: An option is unknown or out of range.
+        DataError: The labels are invalid, or a side is empty.
     """
     chosen = _image_rule(labels, rule)
     old = chosen.choose(labels, old_fraction, seed)
@@ -216,12 +231,16 @@ def extended_classes(
 
     Args:
         labels: Class of every image (N,).
-        old_fraction: Share of the classes the old model saw, between 0 and 1.
-        new_fraction: Share of the classes the new model sees, the old ones among them: below 1 for a step of a
-            chain, such as NDPP's from 9 % to 30 % (see `class_chain`).
-        seed: Chooses the classes.
+        old_fraction: Share of the classes that the old model is trained on, between 0 and 1.
+        new_fraction: Share of the classes that the new model is trained on, including the old ones: below 1 for a step
+            of a chain, such as NDPP's from 9 % to 30 % (see `class_chain`).
+        seed: Random seed that selects the classes.
         order: "random" classes, or the "first" by label (faces; HBCT with ``old_fraction=0.5``).
-        rounding: "floor" (GLDv2, In-shop) or "round" (MS1Mv3).
+        rounding: Rounding of the number of classes: "floor" (GLDv2, In-shop) or "round" (MS1Mv3).
+
+    Raises:
+        ConfigError: An option is out of range, or a share is fewer than two classes.
+        DataError: The labels are invalid.
     """
     if not old_fraction < new_fraction <= 1:
         raise ConfigError(f"new_fraction = {new_fraction}.", expected=f"above old_fraction {old_fraction}, at most 1")
@@ -238,13 +257,30 @@ def open_classes(
     order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
-    """Old: all images of a share of the classes. New: all images of the other classes."""
+    """Old: all images of a share of the classes. New: all images of the other classes.
+
+    Args:
+        labels: Class of every image (N,).
+        old_fraction: Share of the classes that the old model is trained on, between 0 and 1.
+        seed: Random seed that selects the classes.
+        order: "random" classes, or the "first" by label.
+        rounding: Rounding of the number of classes: "floor" or "round".
+
+    Raises:
+        ConfigError: An option is out of range, or the share is fewer than two classes.
+        DataError: The labels are invalid.
+    """
     (old,) = _nested_rows(labels, [old_fraction], seed, order, rounding)
     return _checked(Split("open-class", labels, old, _others(labels, old), shared_allowed=False, classes_apart=True))
 
 
 def same_data(labels: Labels, *, old_fraction: float = 1.0, seed: int = SEED) -> Split:
-    """Both models see everything; only the architecture changes. Nothing is drawn, so the seed has no effect."""
+    """Old and new: all images, for a change of the architecture. Nothing is random, so the seed has no effect.
+
+    Raises:
+        ConfigError: ``old_fraction`` is not 1.
+        DataError: The labels are invalid.
+    """
     check_labels(labels)
     refuse(old_fraction != 1, f"old_fraction = {old_fraction}.", "1: both models see everything here")
     everything = np.arange(len(labels))
@@ -260,17 +296,21 @@ def class_chain(
     order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> tuple[Split, ...]:
-    """Several upgrades in a row, each to more classes, which include the ones before.
+    """Several consecutive upgrades, each to more classes, which include the earlier ones.
 
     Args:
         labels: Class of every image (N,).
-        sizes: Classes of every generation, strictly increasing: whole numbers are counts, others are shares.
-        seed: Chooses the classes.
+        sizes: Number of classes of every generation, strictly increasing: integers are counts, floats are shares.
+        seed: Random seed that selects the classes.
         order: "random" classes, or the "first" by label.
-        rounding: Of shares: "floor" (NDPP's 9 %, 30 %, 100 %) or "round" (MixBCT's 30 %, 70 %, 100 %).
+        rounding: Rounding of shares: "floor" (NDPP's 9 %, 30 %, 100 %) or "round" (MixBCT's 30 %, 70 %, 100 %).
 
     Returns:
         One split per upgrade, from each generation to the next: one fewer than ``sizes``.
+
+    Raises:
+        ConfigError: There are fewer than two sizes, they do not increase, or one is not between 2 and all classes.
+        DataError: The labels are invalid.
     """
     rows = _nested_rows(labels, sizes, seed, order, rounding)
     lengths = [len(np.unique(labels[part])) for part in rows]
@@ -290,10 +330,11 @@ class Scenario:
     """One row of the papers' table of upgrades.
 
     Args:
-        split: The function that divides the training set.
-        old_fraction: Share of images or classes that the old model saw.
-        old_backbone: Architecture of the old model; None for the one the user chose.
-        new_backbone: Architecture of the new model; None for the one the user chose.
+        name: Name of the scenario.
+        split: Function that divides the training set.
+        old_fraction: Share of the images or classes that the old model is trained on.
+        old_backbone: Architecture of the old model; None for the one that the user chose.
+        new_backbone: Architecture of the new model; None for the one that the user chose.
     """
 
     name: str
@@ -303,7 +344,7 @@ class Scenario:
     new_backbone: str | None = None
 
     def divide(self, labels: Labels, **options: Any) -> Split:
-        """Return the split of this scenario; ``options`` go to its function and override ``old_fraction``.
+        """Return the split of this scenario; ``options`` are passed to its function and override ``old_fraction``.
 
         Raises:
             ConfigError: An option is unknown, of another type or out of range.
@@ -360,7 +401,11 @@ def _ordered_classes(labels: Labels, seed: int, order: _Order) -> NDArray[np.int
 
 
 def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
-    """Return a number of classes; a whole number is taken as it is."""
+    """Return the number of classes of a size: an integer itself, or the rounded share of all classes.
+
+    Raises:
+        ConfigError: The number is not between 2 and all classes.
+    """
     whole = isinstance(size, int | np.integer)
     share = size * classes + (CLOSE if rounding == "floor" else 0.5)
     count = int(size) if whole else int(share)

@@ -1,4 +1,4 @@
-"""Your own texts in one file: CSV, Parquet, JSON lines, or plain lines."""
+"""Reads texts from one file: CSV, Parquet, JSON lines, or plain lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USUAL_NAMES = {
     "positive": ("positive", "answer", "sentence2"),
     "negative": ("negative",),
 }
-"""What the columns of a file are called, whatever their case."""
+"""Usual names of columns by role; upper and lower case are equal."""
 
 
 def texts(
@@ -38,19 +38,21 @@ def texts(
     id_column: str | None = None,
     on_empty: OnEmpty = "fail",
 ) -> TextSet:
-    """Your own texts, with their labels and ids where the file has them.
+    """Your own texts, with their labels and ids if the file has them.
 
     Args:
         path: A ``.csv``, ``.parquet`` or ``.jsonl`` file with a column of texts, or a ``.txt`` file with one text per
             line.
-        text_column: Name of the column of texts; when left out, the one with a usual name (`USUAL_NAMES`).
-        label_column: Name of the column of classes, likewise; without one the texts have no labels.
-        id_column: Name of the column of ids, likewise; without one the ids are row numbers from 00000000.
+        text_column: Name of the column of texts. Default: the one with a usual name (`USUAL_NAMES`).
+        label_column: Name of the column of classes. Default: the one with a usual name; without one the texts have no
+            labels.
+        id_column: Name of the column of ids. Default: the one with a usual name; without one the ids are row numbers
+            from 00000000.
         on_empty: What to do with a missing or blank text: "fail", or "skip", which leaves the row out and keeps its id
             in `TextSet.without_text`.
 
     Raises:
-        DataError: The file cannot be read, a column is missing, two could be meant, or a text is blank.
+        DataError: The file cannot be read, a column is missing or ambiguous, or a text is blank.
     """
     columns = FILE_READERS[path.suffix](path)
     wanted = {"text": text_column, "label": label_column, "id": id_column}
@@ -81,11 +83,11 @@ def texts(
 
 
 def read_csv(path: Path) -> _Columns:
-    """Return the columns of a CSV file with a header, every value as it is written.
+    """Return the columns of a CSV file with a header, all values as text.
 
     Raises:
-        DataError: The file is missing or no text in UTF-8, a row has too few or too many values, or two columns have
-            one name.
+        DataError: The file is missing or not UTF-8, a row has too few or too many values, or two columns have the same
+            name.
     """
     with readable(path), regular(path).open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
@@ -104,7 +106,11 @@ def read_csv(path: Path) -> _Columns:
 
 
 def read_parquet(path: Path) -> _Columns:
-    """Return the columns of a Parquet file."""
+    """Return the columns of a Parquet file.
+
+    Raises:
+        DataError: The file cannot be read, or two columns have the same name.
+    """
     import pyarrow.parquet as pq
 
     with readable(path):
@@ -114,10 +120,10 @@ def read_parquet(path: Path) -> _Columns:
 
 
 def read_json_lines(path: Path) -> _Columns:
-    """Return the columns of a file with one JSON object per line; None where an object lacks a name.
+    """Return the columns of a file with one JSON object per line; a missing value is None.
 
     Raises:
-        DataError: A line is no JSON object.
+        DataError: The file cannot be read, or a line is not a JSON object.
     """
     rows = []
     for number, line in enumerate(_lines(path), start=1):
@@ -135,7 +141,11 @@ def read_json_lines(path: Path) -> _Columns:
 
 
 def read_lines(path: Path) -> _Columns:
-    """Return one text per line, without its line break."""
+    """Return one text per line, without its line break, as the column "text".
+
+    Raises:
+        DataError: The file cannot be read.
+    """
     return {"text": _lines(path)}
 
 
@@ -145,7 +155,7 @@ FILE_READERS: Mapping[str, Callable[[Path], _Columns]] = {
     ".jsonl": read_json_lines,
     ".txt": read_lines,
 }
-"""Who reads a file, by the end of its name."""
+"""Functions that read a file, by its extension."""
 
 
 def _lines(path: Path) -> list[str]:
@@ -156,7 +166,7 @@ def _lines(path: Path) -> list[str]:
 
 @contextmanager
 def readable(path: Path, what: str = "a file of texts") -> Iterator[None]:
-    """Turn what reading a table of texts in the ``with`` block may raise into a `DataError` that says what it is."""
+    """Translate errors of reading a table of texts in the ``with`` block into a `DataError`."""
     import pyarrow as pa
 
     try:
@@ -178,10 +188,16 @@ def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
 
 
 def column_of(path: Path, role: str, columns: _Columns, chosen: str | None) -> str | None:
-    """Return the name of the column that has a role of `USUAL_NAMES`, or None; refuse to choose between two.
+    """Return the name of the column with a role of `USUAL_NAMES`; None if no column has it.
+
+    Args:
+        path: The file, for messages.
+        role: Role, a key of `USUAL_NAMES`.
+        columns: Columns of the file.
+        chosen: Name that the user chose; None finds a usual name.
 
     Raises:
-        DataError: There is no such column, or two could be meant.
+        DataError: The chosen column does not exist, or several columns have a usual name.
     """
     if chosen is not None and chosen not in columns:
         raise DataError(
@@ -199,10 +215,16 @@ def column_of(path: Path, role: str, columns: _Columns, chosen: str | None) -> s
 
 
 def written_texts(path: Path, name: str, values: Sequence[Any], *, missing_as: str | None = None) -> list[str]:
-    """Return the texts and whole numbers of a column as texts.
+    """Return the texts and integers of a column as texts.
+
+    Args:
+        path: The file, for messages.
+        name: Name of the column, for messages.
+        values: Values of the column.
+        missing_as: Replacement of missing values; None refuses them.
 
     Raises:
-        DataError: A row has none, or something else.
+        DataError: A value is missing, or is neither a text nor an integer.
     """
     values = [missing_as if value is None else value for value in values]
     for row, value in enumerate(values):

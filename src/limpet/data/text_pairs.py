@@ -1,4 +1,4 @@
-"""Pairs of an anchor and a positive text, or triplets with a negative, from one file."""
+"""Reads pairs of an anchor and a positive text, or triplets with a negative text, from one file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ KINDS = {2: "pairs", 3: "triplets"}
 
 @dataclass(frozen=True, eq=False)
 class TextPairs:
-    """N pairs or triplets of texts, checked once when built.
+    """N pairs or triplets of texts, validated when built.
 
     Args:
         texts: Unique texts without labels. A text is its own id, which identifies its old embedding.
         rows: Row of the anchor, the positive and, for triplets, the negative, int64 (N, 2) or (N, 3).
 
     Raises:
-        DataError: Rows are of another shape or out of range, a negative is the anchor or the positive of its own
-            triplet, or fewer than two pairs have a text of their own on both sides.
+        DataError: Rows have another shape or are out of range, a negative is the anchor or the positive of its own
+            triplet, or there are fewer than two different anchors or positives.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("anchor", "positive", "negative")
@@ -77,7 +77,7 @@ class TextPairs:
         lengths = [len(column) for column in columns]
         if len(columns) not in KINDS or len(set(lengths)) > 1:
             raise DataError(f"Columns of {lengths} texts.", expected="two or three columns of one length")
-        # numbered in Python, because NumPy strings drop trailing NULs
+        # a dict and not np.unique, because NumPy strings drop trailing NUL characters
         numbers: dict[str, int] = {}
         rows = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
         names = StringArray.of(list(numbers))
@@ -96,7 +96,7 @@ class TextPairs:
 
     @property
     def kind(self) -> str:
-        """Kind of the texts: pairs or triplets."""
+        """Kind of the rows: pairs or triplets."""
         return KINDS[self.width]
 
     def digest(self) -> str:
@@ -111,18 +111,19 @@ def text_pairs(
     positive_column: str | None = None,
     negative_column: str | None = None,
 ) -> TextPairs | None:
-    """Your own pairs or triplets of texts; None where the file has no such columns, and none was named.
+    """Your own pairs or triplets of texts; None if no column was named and the file has no such columns.
 
     Args:
         path: A ``.csv``, ``.parquet`` or ``.jsonl`` file with a column of anchors, such as questions, and one of
             positives, such as their answers; with a column of negatives these are triplets.
-        anchor_column: Name of the column of anchors; when left out, the one with a usual name (`USUAL_NAMES`).
-        positive_column: Name of the column of positives, likewise.
-        negative_column: Name of the column of negatives, likewise; without one these are pairs.
+        anchor_column: Name of the column of anchors. Default: the one with a usual name (`USUAL_NAMES`).
+        positive_column: Name of the column of positives. Default: the one with a usual name.
+        negative_column: Name of the column of negatives. Default: the one with a usual name; without one these are
+            pairs.
 
     Raises:
-        DataError: The file cannot be read, one of the two columns is missing, two could be meant, a text is empty or
-            missing, or see `TextPairs`.
+        DataError: The file cannot be read, anchors or positives are missing, a column is ambiguous, a text is empty or
+            missing, or the pairs are invalid (see `TextPairs`).
     """
     columns = FILE_READERS[path.suffix](path)
     wanted = dict(zip(TextPairs.COLUMNS, (anchor_column, positive_column, negative_column), strict=True))
@@ -133,7 +134,7 @@ def text_pairs(
         other = found["anchor"] == found["positive"] or any(
             column_of(path, role, columns, None) for role in ("text", "label")
         )
-        if not named and other:  # no such column, or labelled texts with a column of that name
+        if not named and other:  # neither column exists, or the file holds single texts
             return None
         raise DataError(
             f"'{path}' has the columns {', '.join(columns)}, and none of {missing}s.",

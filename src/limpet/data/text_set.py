@@ -26,7 +26,7 @@ def blank(texts: StringArray) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class TextSet:
-    """N texts, labelled or not, checked once when built.
+    """N texts, labelled or not, validated when built.
 
     Args:
         texts: The texts (N), none of them empty or only white space.
@@ -61,7 +61,7 @@ class TextSet:
             check_class_rows(self.labels, len(self.class_names), "texts")
         refuse_repeated("ids", self.ids, "one id per text")
         refuse_repeated("class names", StringArray.of(self.class_names), "one name per class")
-        # Refuse blank texts: a model would still embed them, near other uninformative texts.
+        # a model would embed blank texts, too, close to other uninformative texts
         empty = np.flatnonzero(blank(self.texts))
         if len(empty):
             raise DataError(
@@ -74,7 +74,7 @@ class TextSet:
     def skipping_blank(
         cls, texts: StringArray, labels: NDArray[np.int64] | None, class_names: tuple[str, ...], ids: StringArray
     ) -> TextSet:
-        """Return a set without the texts that are blank; it keeps their ids in `without_text`."""
+        """Return a set without the blank texts, whose ids are in its `without_text`."""
         skipped = blank(texts)
         kept = np.flatnonzero(~skipped)
         known = None if labels is None else labels[kept]
@@ -143,14 +143,15 @@ class TextSet:
 
 @dataclass(frozen=True)
 class TextData:
-    """One set of texts with its usual protocol, checked once when built.
+    """One set of texts with its usual protocol, validated when built.
 
     Args:
         name: Name of the data set.
-        train: Texts to fit on; they may have fewer classes than the other parts.
+        train: Training texts; they may have fewer classes than the other parts.
+        query: Query texts.
         gallery: Texts to search, labelled with the same classes as `query`.
         description: One line on the origin of the texts and their split.
-        unlabelled: Further texts to fit on, without labels; None if there are none.
+        unlabelled: Further training texts, without labels; None if there are none.
 
     Raises:
         DataError: Query and gallery have different classes, share a text, or a part has fewer than two classes.

@@ -1,4 +1,4 @@
-"""Named sets of texts, and functions to open texts."""
+"""Named text data sets, and functions that open texts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def load_texts(
     Args:
         name_or_path: A name of `TEXT_DATASETS`, or a ``.csv``, ``.parquet``, ``.jsonl`` or ``.txt`` file.
         root: Folder that holds the folders of the named data sets.
-        on_empty: What to do with a missing or blank text of a file, see `texts`.
+        on_empty: What to do with a missing or blank text of a file; see `texts`.
         options: Options of the reader, such as ``seed`` or ``label_column``.
 
     Returns:
-        Texts to fit on, queries and gallery for a name; one set for a file.
+        Training texts, queries and gallery for a name; one set for a file.
 
     Raises:
         ConfigError: The name or an option is unknown, or an option has another type or is out of range.
@@ -57,7 +57,7 @@ def load_texts(
 
 
 def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
-    """Open pairs or triplets of texts in a file of your own; None for texts of another kind, which `load_texts` opens.
+    """Open pairs or triplets of texts in a file of your own; None for other texts, which `load_texts` opens.
 
     Raises:
         ConfigError: An option is unknown, or has another type.
@@ -71,7 +71,12 @@ def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse a path that is not a file of texts, as an unknown name unless it looks like a path."""
+    """Refuse a path that is not a file of texts.
+
+    Raises:
+        ConfigError: The path does not exist and looks like the name of a data set.
+        DataError: The path does not exist, or is another kind of file.
+    """
     kinds = ", ".join(FILE_READERS)
     if path.is_file() and path.suffix in FILE_READERS:
         return

@@ -1,4 +1,4 @@
-"""Tokenized texts: tokenized once, and padded batch by batch."""
+"""Tokenized texts, which are tokenized once and padded per batch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError
 
 PADDING = -1
-"""Padding value after the last token of a text that is shorter than others of its batch."""
+"""Value that follows the last token of a text that is shorter than others of its batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSet:
-    """N labelled texts as tokens, checked once when built.
+    """N labelled texts as tokens, validated when built.
 
     Args:
         tokens: Concatenated tokens of all texts, int32 (T,), from 0.
@@ -32,7 +32,7 @@ class TokenSet:
         contents: Digest of every text, uint64 (N,); None if the texts are not available.
 
     Raises:
-        DataError: Parts are inconsistent, a text has no token, or a label no class.
+        DataError: Parts are inconsistent, a text has no token, a token is negative, or a label has no class.
     """
 
     kind: ClassVar[str] = "texts"
@@ -105,7 +105,7 @@ class TokenSet:
 
 @dataclass(frozen=True, eq=False)
 class PairedTokens(TokenSet):
-    """Tokenized texts, each in a class of its own, with the pairs or triplets to train on.
+    """Tokenized texts, each in its own class, with the pairs or triplets to train on.
 
     Args:
         pairs: Rows of the texts of every pair, int64 (P, 2), or triplet (P, 3); see `TextPairs`.
@@ -119,9 +119,10 @@ class PairedTokens(TokenSet):
 
 
 def alike_in_batch(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for every text of a batch of pairs the lowest row of the texts that are alike in the batch (P · K,).
+    """Return, for every text of a batch of pairs, the lowest row of the texts that are alike in the batch (P · K,).
 
-    An anchor is like its positive. Likeness is transitive over pairs that share a text. A negative is like itself only.
+    An anchor and its positive are alike. Likeness is transitive: pairs that share a text are alike. A negative is alike
+    only to itself, unless another pair has it as anchor or positive.
 
     Args:
         pairs: Rows of anchor, positive and, for triplets, negative, int64 (P, K).

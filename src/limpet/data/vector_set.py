@@ -18,7 +18,7 @@ from limpet.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class VectorSet:
-    """N vectors of one frozen model, the first of them labelled.
+    """N vectors of one frozen model, of which the first L are labelled.
 
     Args:
         embeddings: Vectors (L, F) with labels and class names; every class has an item.
@@ -45,9 +45,9 @@ class VectorSet:
 
     @classmethod
     def of(cls, embeddings: EmbeddingSet, unlabelled: EmbeddingSet | None = None) -> Self:
-        """Build from labelled embeddings, without classes that have no item, and unlabelled ones.
+        """Build from labelled and unlabelled embeddings; classes without an item are dropped.
 
-        Labels without names are named by their numbers.
+        A label without a name is named after its number.
 
         Raises:
             DataError: The embeddings have no labels.

@@ -1,4 +1,4 @@
-"""Bars: scores and agreement with their intervals, changes of classes and of first hits."""
+"""Bar charts: scores and agreement with their intervals, changes per class, and changes of first hits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,15 @@ Layers = list[alt.Chart | None]
 
 
 class Bar(NamedTuple):
-    """One bar: its pixels from the top, where it ends, its interval, its number in words, and whether it is filled."""
+    """One bar.
+
+    Args:
+        down: Pixels from the top of the axes to the bar.
+        value: Value at the end of the bar.
+        around: Interval of the value.
+        number: The value as text.
+        filled: Whether the bar is filled.
+    """
 
     down: float
     value: float
@@ -49,7 +57,14 @@ class Bar(NamedTuple):
 
 
 def _bars(frame: Frame, names: Mapping[float, str], bars: Sequence[Bar], high: float) -> Layers:
-    """Draw bars below the names of their groups, with their intervals, and their numbers to the right."""
+    """Draw bars below the names of their groups, with their intervals, and with their numbers on the right.
+
+    Args:
+        frame: Axes of the chart.
+        names: Name of each group, by pixels from the top.
+        bars: The bars.
+        high: Height of a bar in pixels.
+    """
     layers: Layers = []
     for filled in (True, False):
         rows = [
@@ -105,8 +120,8 @@ _HEAD, _STEP = 44.0, 66.0
 def score_bars(evaluations: Mapping[str, Evaluation], *, width: float = 640) -> alt.LayerChart:
     """Draw cross-test and self-test of every new model against the old and the independent model.
 
-    Lines are the self-tests of the old and the independent model, bands and whiskers their intervals. The scale
-    begins at zero.
+    Lines show the self-tests of the old and the independent model. Bands and whiskers show intervals. The scale begins
+    at zero.
     """
     rows = measured(evaluations)
     metric = metric_name(next(iter(rows.values())).gate_metric)
@@ -173,9 +188,9 @@ def _reference_names(frame: Frame, rows: Sequence[Mapping[str, tuple[float, Rang
 
 
 def agreement_bars(name: str, agreement: Agreement, *, width: float = 640) -> alt.LayerChart:
-    """Draw how much of what people find today they would find again, after the swap and after re-embedding.
+    """Draw the agreement of results with today's results, after the swap and after re-embedding.
 
-    From nothing in common to no change at all, without a word on what is right.
+    The scale reaches from 0 (nothing in common) to 1 (no change). Agreement does not say which results are correct.
     """
     words = measures(agreement)
     told = "; ".join(
@@ -201,7 +216,7 @@ def agreement_bars(name: str, agreement: Agreement, *, width: float = 640) -> al
 def class_plot(
     name: str, change: ClassChangeSummary, limits: Range, *, width: float = 640, height: float = 300
 ) -> alt.LayerChart:
-    """Draw one bar per class in ascending order of its change; of more than 201 classes one bar per quantile."""
+    """Draw one bar per class in ascending order of change; for more than 201 classes, one bar per quantile."""
     ticks, title = round_ticks(*limits), f"Change per class of {name}"
     told = (
         f"{percent(change.better)} of {change.classes:,} classes score more, {percent(change.same)} the same, "
@@ -231,7 +246,7 @@ def class_plot(
         (change.worse, "less", BAD, 0.0, "left"),
         (change.better, "more", GOOD, width - 18, "right"),
     )
-    for share, words, colour, at, align in sides:  # above all bars
+    for share, words, colour, at, align in sides:  # labels above all bars
         row = {"x": frame.x_at(at), "y": frame.y_at(34), "text": f"{percent(share)} score {words}" if share else ""}
         layers.append(frame.text([row], words, size=12, colour=colour, bold=True, align=align))
     return frame.chart(title, told, layers)
@@ -248,7 +263,7 @@ _CHANGE_LOOKS = {
 
 
 def first_hit_bars(results: Rehearsal, *, width: float = 640) -> alt.LayerChart:
-    """Draw which share of the queries finds another item first than today, at every stage."""
+    """Draw the shares of queries by the change of their first hit compared with today, at every stage."""
     rows = [(stage(found.share), changes_of(found, results.judged / results.asked)) for found in results.first_hits]
     names = 0.0 if width < 500 else max(width_of(name) for name, _ in rows) + 12
     step, high, head = (42.0 if names else 60.0), 24.0, (1.0 if names else 19.0)

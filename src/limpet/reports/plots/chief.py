@@ -1,4 +1,4 @@
-"""The chief chart of every kind of results, which `plot` returns."""
+"""The main chart of every kind of results, which `plot` returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from limpet.support.wording import metric_name
 
 
 def chief_chart(results: Results) -> alt.LayerChart:
-    """Return the chief chart of results.
+    """Return the main chart of results.
 
     Raises:
         ConfigError: The results hold nothing to draw.

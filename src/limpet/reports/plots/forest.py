@@ -1,4 +1,4 @@
-"""Forest plots: a row for everything compared, its marks with their intervals, and its number."""
+"""Forest plots: one row per item compared, with marks, their intervals, and a number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ["Level", "Mark", "Row", "forest"]
 Layers = list[alt.Chart | None]
 
 _BOTTOM = 44.0  # pixels below the rows, for the axis
-_NAME = 16.0  # base of a name that stands above its mark, from the top of the row
+_NAME = 16.0  # pixels from the top of a row to the baseline of a name above its mark
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,15 @@ class Mark:
     """One mark of a row.
 
     Args:
-        ends: Its interval, where it has one.
-        radius: In pixels.
-        line: Width of the interval's line.
-        hollow: Whether it is filled with the colour of the page.
-        note: What appears under a pointer.
+        value: Position on the scale.
+        ends: Interval of the value, if it has one.
+        colour: Colour of mark and interval.
+        shape: Index into `style.SHAPES`; see `style.shape_of`.
+        radius: Half width in pixels.
+        line: Width of the line of the interval, in pixels.
+        hollow: Whether the mark is filled with the colour of the page.
+        note: Text that appears under the pointer.
+        kind: Kind of the mark, in the data of the chart.
     """
 
     value: float
@@ -75,13 +79,14 @@ class Row:
     """One row.
 
     Args:
-        name: To the left, or above.
-        marks: The last one is on top, and decides whether the row is off the scale.
-        below: A small line below the number.
-        detail: Small words below a name to the left, or to the right of one above.
-        dots: Single values, behind the marks.
-        instead: What is written where there are no marks.
-        tint: Colour of the whole row, for one that stands out.
+        name: Name on the left of the marks, or above them.
+        marks: Marks of the row. The last one is on top, and decides whether the row is off the scale.
+        number: Text on the right.
+        below: Small text below the number.
+        detail: Small text below a name on the left, or on the right of a name above.
+        dots: Single values, drawn behind the marks.
+        instead: Text that replaces missing marks.
+        tint: Background colour of a highlighted row.
     """
 
     name: str
@@ -96,7 +101,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Level:
-    """A value that all rows are held against: a line, with the band of its interval and its name above."""
+    """A reference value for all rows: a line, with the band of its interval and its name above.
+
+    Args:
+        name: Text above the line.
+        value: Position on the scale.
+        colour: Colour of line, band and name.
+        ends: Interval of the value, if it has one.
+        dashes: Lengths of dashes and gaps in pixels; None draws a solid line.
+        kind: Kind of the level, in the names of its layers.
+    """
 
     name: str
     value: float
@@ -125,7 +139,7 @@ def forest(
     letters: float = 13.0,
     above: Sequence[tuple[str, float, bool]] = (),
 ) -> alt.LayerChart:
-    """Draw rows of marks with their intervals; a row beyond the scale says so at its edge.
+    """Draw rows of marks with their intervals; a row whose mark is off the scale gets a note at the edge.
 
     Args:
         title: Title of the chart, for its text alternative.
@@ -140,10 +154,10 @@ def forest(
         numbers: Pixels to the right for numbers.
         about: Approximate number of ticks; 0 chooses it from the width.
         levels: Reference levels for the rows.
-        zero: Whether 0 is a line, with worse on its left and better on its right.
-        joined: Whether a line joins the marks of a row.
-        letters: Height of the letters of names.
-        above: Words above the rows, each with pixels from the top and whether it is bold.
+        zero: Whether to draw a line at 0, with "worse" on its left and "better than old" on its right.
+        joined: Whether a line connects the marks of a row.
+        letters: Font size of names in pixels.
+        above: Texts above the rows, each with pixels from the top and whether it is bold.
     """
     left, count = names or 10.0, len(rows)
     ticks = round_ticks(*limits, about or max(3, min(6, int((width - left - numbers) / 70))))
@@ -151,7 +165,7 @@ def forest(
     frame = Frame(
         width, head + step * count + _BOTTOM, (left, head, numbers, _BOTTOM), (low, high), (float(count), 0.0)
     )
-    middle = 0.5 if names else (_NAME + (step - _NAME) / 2) / step  # of a row, where its marks stand
+    middle = 0.5 if names else (_NAME + (step - _NAME) / 2) / step  # vertical position of marks, as a share of a row
     drawn = [(place, row) for place, row in enumerate(rows) if row.marks and low <= row.marks[-1].value <= high]
     held = float(max(1, sum(bool(row.marks) for row in rows)))  # rows without marks are last
     tints = [
@@ -317,7 +331,14 @@ def _room(detail: str) -> float:
 
 
 class Gain(NamedTuple):
-    """One comparison: cross - self (old), its interval, and the verdict, a key of `words.MARKS`."""
+    """The gain of one comparison.
+
+    Args:
+        name: Name of the comparison.
+        found: cross - self (old).
+        around: Interval of the gain; None without one.
+        verdict: Verdict, a key of `words.MARKS`.
+    """
 
     name: str
     found: float
@@ -326,9 +347,9 @@ class Gain(NamedTuple):
 
 
 def difference_plot(evaluations: Mapping[str, Evaluation], *, width: float = 400) -> alt.LayerChart:
-    """Draw cross minus self (old) of every new model with its interval around zero.
+    """Draw cross minus self (old) of every new model with its interval, on a scale around zero.
 
-    Differences far beyond those of the models that may be compatible are named at the edge, with their number.
+    Models that are not compatible and whose difference would stretch the scale get a note at the edge.
     """
     rows = measured(evaluations)
     gains = [Gain(name, record.gain() or 0.0, record.gain_interval(), record.verdict) for name, record in rows.items()]
@@ -342,9 +363,10 @@ def difference_plot(evaluations: Mapping[str, Evaluation], *, width: float = 400
 
 
 def _near(gains: Sequence[Gain]) -> Range:
-    """Return the lowest and highest difference to draw, with zero well inside.
+    """Return the lowest and highest difference to draw, with some space on both sides of zero.
 
-    Those more than twice as far as any that may be compatible would flatten the others, and are left out.
+    Differences more than twice as large as any of a model that may be compatible are left out of the range, because
+    they would compress the others.
     """
     ends = {gain.name: [end or 0.0 for end in (gain.found, *(gain.around or ()))] for gain in gains}
     usual = [abs(end) for gain in gains if gain.verdict != "not compatible" for end in ends[gain.name]]
@@ -355,13 +377,13 @@ def _near(gains: Sequence[Gain]) -> Range:
 
 
 def gain_plot(title: str, gains: Sequence[Gain], axis: str, *, width: float = 640) -> alt.LayerChart:
-    """Draw every gain as a mark with its interval, and its number to the right.
+    """Draw every gain as a mark with its interval, and its number on the right.
 
     Args:
-        title: Of the chart, for its text alternative.
-        gains: From top to bottom.
-        axis: What is below the axis.
-        width: Width in pixels; names stand above where they would take more than two fifths of it.
+        title: Title of the chart, for its text alternative.
+        gains: Gains from top to bottom.
+        axis: Text below the axis.
+        width: Width in pixels; names are above the marks if they need more than two fifths of it.
     """
     told = "; ".join(
         f"{name}: {signed(found)} {interval(around, sign=True)}, {verdict}" for name, found, around, verdict in gains
@@ -386,7 +408,7 @@ def _gain_row(gain: Gain, below: str = "") -> Row:
     return Row(gain.name, [mark], signed(gain.found), below)
 
 
-_SYSTEM_LOOKS: dict[System, tuple[str, int, bool]] = {  # colour, shape and whether it is hollow; the last is on top
+_SYSTEM_LOOKS: dict[System, tuple[str, int, bool]] = {  # colour, shape, hollow; the last is on top
     "self_old": (OLD, 1, False),
     "self_independent": (INDEPENDENT, 3, False),
     "self_new": (CROSS, 0, True),
@@ -395,7 +417,7 @@ _SYSTEM_LOOKS: dict[System, tuple[str, int, bool]] = {  # colour, shape and whet
 
 
 def sets_plot(sets: Mapping[str, SetScores], *, width: float = 640) -> alt.LayerChart:
-    """Draw the scores of old, independent and new self-test and of the cross-test on every test set, by its name."""
+    """Draw the self-tests of the old, the independent and the new model, and the cross-test, on every test set."""
     rows = [Row(name, _set_marks(found), detail=metric_name(found.metric)) for name, found in sets.items()]
     told = " ".join(
         f"{name} in {metric_name(found.metric)}: "
@@ -424,10 +446,10 @@ def _set_marks(found: SetScores) -> list[Mark]:
 
 
 def candidate_dots(results: AdaptResults, *, width: float = 640) -> alt.LayerChart:
-    """Draw cross of every candidate with its interval, the best first, against both references and their intervals.
+    """Draw the cross-test of every candidate with its interval, the best first, and both references as levels.
 
-    What failed stands last, with its reason. Marks far below the others are named at the edge. The candidate that is
-    recommended has a larger mark on a tinted row.
+    Failed candidates are last, with the reason. Candidates far below the others get a note at the edge. The recommended
+    candidate has a larger mark on a tinted row.
     """
     narrow, metric = width < 480, metric_name(results.protocol.metric)
     references = results.systems.by_name()
@@ -458,7 +480,7 @@ def candidate_dots(results: AdaptResults, *, width: float = 640) -> alt.LayerCha
 def _candidate(found: CandidateScores, room: float, *, led: bool) -> Row:
     colour, shape = KINDS[found.kind]
     if found.cross is None:
-        reason = (found.failed or "").partition("\n")[0]  # further lines say what to do, for which there is no room
+        reason = (found.failed or "").partition("\n")[0]  # there is no room for the lines that say what to do
         return Row(found.name, instead=shortened(f"failed: {reason}", room, 12))
     note, radius, line = f"{found.name}: {with_interval(found.cross)}", 8 if led else 6, 3 if led else 1.8
     mark = Mark(found.cross.mean, found.cross.interval, colour, shape, radius, line, note=note, kind=found.kind)
@@ -468,7 +490,8 @@ def _candidate(found: CandidateScores, room: float, *, led: bool) -> Row:
 def _reach(results: AdaptResults) -> Range:
     """Return the lowest and highest value to draw.
 
-    Marks further below the references than once what lies between would flatten the others, and are left out.
+    The usual range holds the references and the best candidate. Candidates below it by more than its size are left out,
+    because they would compress the others.
     """
     found = [candidate.cross for candidate in results.by_score() if candidate.cross]
     references = [results.systems.by_name()[system] for system in REFERENCES]

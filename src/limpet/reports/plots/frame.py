@@ -1,4 +1,4 @@
-"""The axes of a chart: their place on it in pixels, their ranges, and the layers that charts are made of."""
+"""Frames of charts: position and ranges of the axes, and functions that make layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Frame:
     """The size of a chart in pixels and the ranges of its axes.
 
     Args:
-        room: Pixels to the left, above, to the right and below the axes.
+        width: Width of the chart.
+        height: Height of the chart.
+        room: Pixels on the left, above, on the right and below the axes.
         x: Values at the left and right end.
         y: Values at the lower and upper end.
         log: Whether the x axis is logarithmic.
@@ -40,28 +42,28 @@ class Frame:
 
     @property
     def inner(self) -> tuple[float, float]:
-        """Width and height of the axes."""
+        """Width and height of the area between the axes, in pixels."""
         left, top, right, bottom = self.room
         return self.width - left - right, self.height - top - bottom
 
     def across(self, value: float) -> float:
-        """Return how many pixels from the left of the chart a value is."""
+        """Return the distance in pixels of an x value from the left of the chart."""
         low, high = self._ends
         return self.room[0] + self.inner[0] * ((math.log10(value) if self.log else value) - low) / (high - low)
 
     def down(self, value: float) -> float:
-        """Return how many pixels from the top of the chart a value is."""
+        """Return the distance in pixels of a y value from the top of the chart."""
         low, high = self.y
         return self.room[1] + self.inner[1] * (high - value) / (high - low)
 
     def x_at(self, pixels: float) -> float:
-        """Return the value at a distance in pixels from the left of the chart."""
+        """Return the x value at a distance in pixels from the left of the chart."""
         low, high = self._ends
         at = low + (high - low) * (pixels - self.room[0]) / self.inner[0]
         return 10.0**at if self.log else at
 
     def y_at(self, pixels: float) -> float:
-        """Return the value at a distance in pixels from the top of the chart."""
+        """Return the y value at a distance in pixels from the top of the chart."""
         low, high = self.y
         return high - (high - low) * (pixels - self.room[1]) / self.inner[1]
 
@@ -70,16 +72,16 @@ class Frame:
         return (math.log10(self.x[0]), math.log10(self.x[1])) if self.log else self.x
 
     def at(self, x: str = "x", y: str = "y") -> dict[str, Any]:
-        """Return the positions of a layer: two fields, on the axes of this frame."""
+        """Return the position channels of a layer: two fields, on the axes of this frame."""
         return {"x": self.along(x), "y": self.up(y)}
 
     def along(self, field: str, **options: Any) -> Channel:
-        """Return a field on the x axis."""
+        """Return the channel of a field on the x axis."""
         kind = "log" if self.log else "linear"
         return quantity(field, scale={"domain": list(self.x), "nice": False, "zero": False, "type": kind}, **options)
 
     def up(self, field: str, **options: Any) -> Channel:
-        """Return a field on the y axis."""
+        """Return the channel of a field on the y axis."""
         return quantity(field, scale={"domain": list(self.y), "nice": False, "zero": False}, **options)
 
     def axes(
@@ -92,14 +94,14 @@ class Frame:
         x_words: str | None = None,
         grid: bool = True,
     ) -> alt.Chart:
-        """Return a layer that draws axes and nothing else.
+        """Return a layer that draws only the axes.
 
         Args:
-            x: Ticks of the x axis, whose labels are left out where they would meet.
+            x: Ticks of the x axis; labels that would overlap are left out.
             y: Ticks of the y axis.
-            x_title: Written below the x axis.
-            y_title: Written above the y axis, from the left edge of the chart.
-            x_words: A Vega expression that writes a tick, such as `PER_CENT`.
+            x_title: Title below the x axis.
+            y_title: Title above the y axis, from the left edge of the chart.
+            x_words: Vega expression that formats a tick label, such as `PER_CENT`.
             grid: Whether the x axis has grid lines.
         """
         left, top, _, bottom = self.room
@@ -120,12 +122,12 @@ class Frame:
         return layer_of(ends, "axes", {"type": "point", "opacity": 0}, sides)
 
     def chart(self, title: str, told: str, layers: Iterable[alt.Chart | alt.LayerChart | None]) -> alt.LayerChart:
-        """Return the chart of layers, those behind first.
+        """Return the chart made of layers.
 
         Args:
-            title: What is drawn.
-            told: Its numbers, for people who do not see it.
-            layers: Those that are None are left out.
+            title: Title, for the text alternative.
+            told: The numbers in words, for the text alternative.
+            layers: Layers from back to front; those that are None are left out.
         """
         left, top, right, bottom = self.room
         width, height = self.inner
@@ -136,8 +138,8 @@ class Frame:
         }  # fmt: skip
         drawn = [layer for layer in layers if layer is not None]
         for place, layer in enumerate(drawn):
-            layer.name = f"{place} {layer.name}"  # Vega writes all but letters and digits alike
-        # all at once: each method of a chart copies all of its layers
+            layer.name = f"{place} {layer.name}"  # unique, because Vega replaces all but letters and digits
+        # one call, because each method of a chart copies all layers
         return alt.LayerChart(
             layer=drawn, width=width, height=height, autosize="none", background="transparent",
             description=f"{title}. {told}", padding={"left": left, "top": top, "right": right, "bottom": bottom},
@@ -158,18 +160,18 @@ class Frame:
         dy: float = 0,
         halo: bool = True,
     ) -> alt.Chart | None:
-        """Return words at values of the axes; rows hold x, y and text, and their own colour where they have one.
+        """Return a layer of texts.
 
         Args:
-            rows: What to write; those without words are left out.
-            name: Of the layer.
-            size: Height of the letters in pixels.
-            colour: Of the words.
-            align: Which part of the words is at x.
-            bold: Whether the letters are.
-            dx: Pixels to the right.
-            dy: Pixels downwards.
-            halo: Whether pages keep what lies behind away from the letters.
+            rows: Texts with x, y and text, and optionally colour; rows with an empty text are left out.
+            name: Name of the layer.
+            size: Font size in pixels.
+            colour: Colour of texts without their own.
+            align: Part of the text that is at x.
+            bold: Whether the font is bold.
+            dx: Offset to the right in pixels.
+            dy: Offset downwards in pixels.
+            halo: Whether pages draw a halo around the letters.
         """
         values = [row for row in rows if row["text"]]
         mark: dict[str, Any] = {"type": "text", "fontSize": size, "align": align, "dx": dx, "dy": dy}
@@ -188,7 +190,7 @@ class Frame:
         width: float = 1.2,
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
-        """Return straight lines; rows hold x, y, x2 and y2, and their own colour where they have one."""
+        """Return a layer of straight lines; rows hold x, y, x2 and y2, and optionally a colour."""
         mark: dict[str, Any] = {"type": "rule", "color": colour, "strokeWidth": width}
         mark |= {"strokeDash": list(dashes)} if dashes else {}
         return _layer(rows, name, mark, {**self.between(), **_colours("color", rows)})
@@ -204,7 +206,7 @@ class Frame:
         line: float = 0.0,
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
-        """Return rectangles; rows hold x, y, x2 and y2, and a colour and a note of their own where they have one."""
+        """Return a layer of rectangles; rows hold x, y, x2 and y2, and optionally a colour and a note."""
         mark: dict[str, Any] = {"type": "rect", "fill": colour, "fillOpacity": opacity}
         mark |= {"aria": bool(rows) and "note" in rows[0]}
         mark |= {"stroke": edge, "strokeWidth": line, "strokeDash": list(dashes or ())} if edge else {}
@@ -219,14 +221,14 @@ class Frame:
         width: float = 2.2,
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
-        """Return one line through points in their order; rows hold x and y."""
+        """Return a layer with one line through points in the given order; rows hold x and y."""
         mark: dict[str, Any] = {"type": "line", "strokeWidth": width, "color": colour, "strokeJoin": "round"}
         mark |= {"strokeDash": list(dashes)} if dashes else {}
         ordered = [{**row, "place": place} for place, row in enumerate(rows)]
         return _layer(ordered, name, mark, {**self.at(), "order": quantity("place")})
 
     def band(self, rows: Sequence[Row], name: str, *, colour: str = INK, opacity: float = 0.14) -> alt.Chart | None:
-        """Return what lies between two curves; rows hold x, y and y2."""
+        """Return a layer with the area between two curves; rows hold x, y and y2."""
         mark = {"type": "area", "color": colour, "opacity": opacity}
         return _layer(rows, name, mark, {**self.at(), "y2": {"field": "y2"}})
 
@@ -243,18 +245,18 @@ class Frame:
         line: float = 1.0,
         opacity: float = 1.0,
     ) -> alt.Chart | None:
-        """Return marks of one look; rows hold x and y, and a note where something appears under a pointer.
+        """Return a layer of equal marks.
 
         Args:
-            rows: The marks.
-            name: Of the layer.
-            shape: One of `style.SHAPES`.
-            radius: Their half width in pixels.
-            colour: Of the marks.
-            fill: Another colour inside.
-            edge: Another colour of the line around them.
-            line: Width of that line.
-            opacity: Of the marks.
+            rows: Marks with x and y, and optionally a note that appears under the pointer.
+            name: Name of the layer.
+            shape: Shape of the marks, from `style.SHAPES`.
+            radius: Half width of a mark in pixels.
+            colour: Colour of the marks.
+            fill: Colour of the inside, if it differs.
+            edge: Colour of the outline, if it differs.
+            line: Width of the outline in pixels.
+            opacity: Opacity of the marks.
         """
         mark = {
             "type": "point", "shape": shape, "size": area_of(shape, radius), "fill": fill or colour,
@@ -263,38 +265,38 @@ class Frame:
         return _layer(rows, name, mark, {**self.at(), **noted(rows)})
 
     def between(self) -> dict[str, Any]:
-        """Return the positions of a layer whose rows reach from x to x2 and from y to y2."""
+        """Return the position channels of a layer whose rows reach from x to x2 and from y to y2."""
         return {**self.at(), "x2": {"field": "x2"}, "y2": {"field": "y2"}}
 
 
 def quantity(field: str, **options: Any) -> Channel:
-    """Return the channel of a field with numbers."""
+    """Return the channel of a numeric field."""
     return {"field": field, "type": "quantitative", **options}
 
 
 def as_it_is(field: str, kind: str = "nominal") -> Channel:
-    """Return the channel of a field whose values are drawn as they are: colours, shapes, or pixels where they count."""
+    """Return the channel of a field without a scale: its values are colours, shapes, or (if quantitative) pixels."""
     return {"field": field, "type": kind, "scale": None}
 
 
 def noted(rows: Sequence[Row]) -> dict[str, Channel]:
-    """Return the channels of what appears under a pointer, where rows hold a note."""
+    """Return the channels of the note that appears under the pointer; none if rows hold no note."""
     note = {"field": "note", "type": "nominal"}
     return {"tooltip": note, "description": note} if rows and "note" in rows[0] else {}
 
 
 def layer_of(rows: Sequence[Row], name: str, mark: Any, channels: Mapping[str, Channel]) -> alt.Chart:
-    """Return rows as a layer; characters that SVG cannot hold are left out.
+    """Return a layer; characters that SVG cannot hold are removed from its texts.
 
     Args:
-        rows: Its data.
-        name: Of the layer.
-        mark: Type and looks of its marks by name, as in Vega-Lite. Every step of a chart copies all options of
-            Altair's classes, most of which are not given; a dict holds only those that are.
-        channels: What the fields of rows stand for, in the same form.
+        rows: Data of the layer.
+        name: Name of the layer.
+        mark: Type and properties of the marks, as in Vega-Lite. This is a dict, because Altair copies all properties of
+            its own classes at every step, most of which are not set.
+        channels: Channels of the fields of rows, as in Vega-Lite.
     """
     values = [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
-    with debug_mode(False):  # a schema need not be checked for every layer of every page
+    with debug_mode(False):  # validating every layer against the schema would be slow
         return alt.Chart({"values": values}, name=name, mark=mark, encoding=alt.FacetedEncoding(**channels))
 
 

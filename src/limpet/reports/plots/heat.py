@@ -1,4 +1,4 @@
-"""Heat maps: the score of every generation's queries on every earlier gallery."""
+"""Heat maps: the scores of every generation's queries on its own and every earlier gallery."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from limpet.reports.plots.style import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, 
 __all__ = ["cells_of", "heat_key", "heat_map", "heat_range", "marked_by_criterion", "share_of_scale"]
 
 MARK = "▲"
-"""Beside a number: cross-test above the self-test of the older model."""
+"""Mark beside a number: the cross-test is above the self-test of the older model."""
 
 WRONG = "✗"
-"""Beside a number, with an outline: cross-test not above the self-test of the older model."""
+"""Mark beside a number, with an outline: the cross-test is not above the self-test of the older model."""
 
 _LEFT, _BOTTOM = 28.0, 24.0
-_TIGHT = 44.0  # width of a cell below which its number needs the room of the mark
-_FAINTEST = 0.1  # opacity of the lower end of the scale, so that its cells still show
-_INK_FLIPS = 0.6  # share of the scale from which letters change colour: both keep a contrast of 4.4 in both schemes
+_TIGHT = 44.0  # pixels; in narrower cells the mark would cover the number
+_FAINTEST = 0.1  # opacity of the lower end of the scale, so that its cells are visible
+_INK_FLIPS = 0.6  # share of the scale from which text changes colour; contrast is at least 4.4 in both colour schemes
 
 Layers = list[alt.Chart | None]
 
@@ -69,21 +69,21 @@ def heat_map(
     """Draw the lower triangle of a matrix of generations; rows are queries, columns galleries.
 
     Args:
-        title: Whose chain it is; empty where the page says so.
-        matrix: (T, T); what is above the diagonal is not read. An entry that is not finite is a dash, or nothing on the
-            diagonal, for numbers that compare two generations.
+        title: Name of the chain; empty if the page shows it.
+        matrix: Scores (T, T); entries above the diagonal are not read. An entry that is not finite is drawn as a dash;
+            on the diagonal nothing is drawn, for numbers that compare two generations.
         names: Short names of the generations, oldest first.
-        limits: Ends of the colour scale, such as `heat_range` of all matrices beside each other; values outside have
-            the colour of the end.
+        limits: Ends of the colour scale, such as `heat_range` of all maps on a page; values outside have the colour of
+            the nearer end.
         what: Name of the numbers, for the text alternative.
-        marked: (T, T) bool, cells to mark; none when left out.
-        mark: `MARK`, or `WRONG`, which outlines the cell too.
-        columns: Names of the galleries where they are not those of the rows; the diagonal is then like all cells.
-        form: Writes a number.
-        width: Width in pixels; a cell is as wide as fits.
+        marked: Cells to mark, bool (T, T); None marks none.
+        mark: `MARK`; or `WRONG`, which also outlines the cell.
+        columns: Names of the galleries if they differ from those of the rows; the diagonal is then not outlined.
+        form: Function that formats a number.
+        width: Width in pixels, divided among the cells.
 
     Raises:
-        DataError: The matrix is not square, or names or marks are not of its size.
+        DataError: The matrix is not square, or names or marks do not fit its size.
     """
     values = _square(matrix)
     marks = np.zeros(values.shape, bool) if marked is None else np.asarray(marked, bool)
@@ -129,12 +129,13 @@ def heat_map(
 
 
 def cells_of(frame: Frame, rows: Sequence[dict[str, Any]], *, dy: float = 7.0) -> Layers:
-    """Draw cells with their numbers, marks and outlines; one without a number is a dash, or nothing on the diagonal.
+    """Draw cells with numbers, marks and outlines; a cell with an empty text is a dash, or nothing on the diagonal.
 
     Args:
-        frame: Its axes count columns and rows.
-        rows: Column, row, text (a space draws none), share of the colour scale, whether it is its own, and mark.
-        dy: Pixels from the middle to the foot of a number; the usual ones leave room for a mark.
+        frame: Frame whose axes count columns and rows.
+        rows: Cells with "column", "row", "text" (a space fills the cell without a number), "share" of the colour scale,
+            "own" (whether it is on the diagonal), and "mark".
+        dy: Pixels from the middle of a cell to the baseline of its number; the default leaves room for a mark.
     """
     wide, high = (abs(size / (ends[1] - ends[0])) for size, ends in zip(frame.inner, (frame.x, frame.y), strict=True))
     gap, tall = 1 / wide, 1 / high
@@ -168,7 +169,7 @@ def cells_of(frame: Frame, rows: Sequence[dict[str, Any]], *, dy: float = 7.0) -
             {"x": row["column"] + 1 - gap, "y": row["row"] + tall, "text": row["mark"], "colour": _ink(row["share"])}
             for row in rows
             if row["text"] and (row["mark"] == WRONG) == wrong and not (wrong and wide - 2 < _TIGHT)
-        ]  # the outline says it where the number needs the room
+        ]  # in narrow cells the outline alone shows it
         look: dict[str, Any] = {"size": 13 if wrong else 8, "bold": wrong, "halo": False, "align": "right"}
         layers.append(frame.text(marks, "wrong marks" if wrong else "marks", dx=-corner[0], dy=corner[1], **look))
     none = [
@@ -197,13 +198,13 @@ def heat_key(
     """Draw the colour scale of heat maps, with the meaning of outlines and marks.
 
     Args:
-        limits: What the maps were given.
+        limits: Ends of the colour scale of the maps.
         what: Name of the numbers.
-        mark_means: What a mark says; no mark is explained when left out.
-        mark: What the maps were given.
-        own: Whether the maps have a diagonal, outlined cells.
-        meanings: What rows, columns and outlines are, where they are not generations; a line each.
-        width: Width in pixels; on a narrow one the explanations stand below each other.
+        mark_means: Meaning of the mark; empty explains no mark.
+        mark: Mark of the maps.
+        own: Whether the maps have an outlined diagonal.
+        meanings: Lines that explain rows, columns and outlines, if they are not those of generations.
+        width: Width in pixels; below 480 the explanations are below the scale, else beside it.
     """
     explained = [*meanings] or ["rows: generation of the queries; columns: of the gallery"]
     explained += ["outlined: queries and gallery of one generation"] if own and not meanings else []
@@ -234,7 +235,7 @@ def _heated(frame: Frame, rows: Sequence[dict[str, Any]], name: str) -> alt.Char
 
 
 def share_of_scale(value: float, limits: Range) -> float:
-    """Return where a value lies between two limits: 0 at the first or before it, 1 at the second or beyond."""
+    """Return the position of a value between two limits, clipped to [0, 1]; 0 for a value that is not finite."""
     low, high = limits
     return min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0) if math.isfinite(value) else 0.0
 

@@ -1,4 +1,4 @@
-"""Histograms: how often an uncertainty occurs, for classes that the old model has seen and for others."""
+"""Histograms of uncertainty, for classes that the old model was trained on and for others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHORT = {"seen": "seen", "unseen": "not seen", "all": "mean"}
 def uncertainty_plot(
     name: str, found: Histogram, limits: Range, *, width: float = 340, height: float = 250
 ) -> alt.LayerChart:
-    """Draw the share of every group's items over uncertainty: an area, and a second group as an outline over it."""
+    """Draw a histogram of uncertainty per group: the first group as an area, a second one as an outline over it."""
     groups, edges = shares(found), found.edges
     told = []
     for group, values in groups.items():
@@ -58,7 +58,17 @@ def histogram(
     frame: Frame, name: str, values: Sequence[float], edges: Sequence[float], colour: str, *, filled: bool,
     dashes: Dashes = None,
 ) -> list[alt.Chart | None]:  # fmt: skip
-    """Draw a histogram as one stepped line from the baseline to the baseline, filled or not."""
+    """Draw a histogram as one stepped line that begins and ends at the baseline.
+
+    Args:
+        frame: Axes of the chart.
+        name: Name of the layers.
+        values: Height of every bin.
+        edges: Edges of the bins, one more than values.
+        colour: Colour of line and area.
+        filled: Whether to fill the area below the line.
+        dashes: Lengths of dashes and gaps in pixels; None draws a solid line.
+    """
     heights = [*values, 0.0]
     steps = [{"x": edges[0], "y": 0.0}]
     for place, edge in enumerate(edges):

@@ -1,4 +1,4 @@
-"""Curves with their bands: a score over how much is re-embedded, over pairs, over old scores."""
+"""Line charts with bands: scores against the share re-embedded or the number of pairs, new thresholds against old."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def level(
     frame: Frame, value: float, words: str, align: Align, *, colour: str = SOFT, width: float = 1.2,
     dashes: Dashes = (2, 3), above: bool = True,
 ) -> Layers:  # fmt: skip
-    """Draw a line at a height, with its name at one end, above or below."""
+    """Draw a horizontal line at a value, with its name at one end, above or below the line."""
     low, high = frame.x
     at, aside = (high, -4) if align == "right" else (low, 4)
     row = {"x": low, "x2": high, "y": value, "y2": value}
@@ -61,10 +61,10 @@ def level(
 def curve_plot(
     name: str, record: Evaluation, limits: Range, *, width: float = 340, height: float = 250
 ) -> alt.LayerChart | None:
-    """Draw the upgrade curves of one new model in all orders, between its old and its full quality.
+    """Draw the upgrade curves of one new model in all orders, with the self-tests of both models as lines.
 
     Returns:
-        None where no curve was measured.
+        None if no curve was measured.
     """
     curves = record.upgrade_curve
     if not curves:
@@ -79,7 +79,7 @@ def curve_plot(
     )
     frame = Frame(width, height, _ROOM, (0.0, 1.0), (ticks[0], ticks[-1]))
     layers: Layers = [frame.axes(SHARES, ticks, x_title=_RE_EMBEDDED, y_title=metric, x_words=PER_CENT)]
-    sides: tuple[tuple[Align, int], ...] = (("right", -1), ("left", 0))  # where the curves are away from the line
+    sides: tuple[tuple[Align, int], ...] = (("right", -1), ("left", 0))  # ends at which curves are far from the line
     for (words, found), (align, near) in zip(references.items(), sides, strict=True):
         if found is not None:
             curves_above = any(end is not None and end >= found for end in (values[near] for values in orders.values()))
@@ -93,9 +93,9 @@ def curve_plot(
 
 
 def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> alt.LayerChart:
-    """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line."""
+    """Draw one metric against the share that is re-embedded, in all orders, with today's value as a line."""
     curves = {name: found for name, found in results.curves.items() if metric in found.values}
-    before = None if metric == "overlap@10 with old" else results.before.get(metric)  # which is 1, and says nothing
+    before = None if metric == "overlap@10 with old" else results.before.get(metric)  # the overlap is always 1
     band = _likely(results, metric)
     drawn = [value for found in curves.values() for value in found.values[metric]]
     ends = [*drawn, *([before] if before is not None else []), *(value for pair in band for value in pair[1:])]
@@ -114,7 +114,7 @@ def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, hei
     for number, (name, found) in reversed(list(enumerate(curves.items()))):
         (colour, dashes), values = ORDER_LOOKS[number % len(ORDER_LOOKS)], found.values[metric]
         x, y = [*found.shares], [*values]
-        if not results.swaps_first and len(values) > 1:  # what is served changes with the swap only, at the end
+        if not results.swaps_first and len(values) > 1:  # results change only with the swap, at the end
             x, y = [*x[:-1], x[-1], x[-1]], [*y[:-1], y[-2], y[-1]]
         layers.append(frame.lines(_points(x, y), name, colour=colour, dashes=dashes))
         notes = [
@@ -126,7 +126,7 @@ def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, hei
 
 
 def _likely(results: Rehearsal, metric: str) -> list[tuple[float, float, float]]:
-    """Return shares with the ends of the interval of a metric, in the first order; scores lie in [0, 1]."""
+    """Return (share, low, high) of the interval of a metric in the first order, clipped to [0, 1]."""
     curve = results.curve
     differences = (curve.differences or {}).get(metric)
     if not differences or not results.swaps_first:
@@ -147,14 +147,14 @@ def _rehearsal_told(curves: Mapping[str, OrderCurve], metric: str, before: float
 def learning_curve(
     results: AdaptResults, curve: LearningCurve, *, width: float = 640, height: float = 340
 ) -> alt.LayerChart:
-    """Draw cross over the number of pairs fitted on (logarithmic) with its interval, and where it is enough."""
+    """Draw the cross-test with its interval against the number of pairs (logarithmic), and mark how many are enough."""
     candidate = results.named(curve.candidate)
     (colour, shape), points = KINDS[candidate.kind if candidate else "adapter"], curve.points
     references = {system: results.systems.by_name()[system] for system in REFERENCES}
     ends = [end for mean in (*references.values(), *(point.cross for point in points)) for end in mean.interval]
     ticks, pairs = round_ticks(min(ends), max(ends)), [point.pairs for point in points]
     several = pairs[-1] > pairs[0]
-    x = (pairs[0] / 1.06, pairs[-1] * 1.05) if several else (pairs[0] / 3, pairs[0] * 3)  # marks stand within the axes
+    x = (pairs[0] / 1.06, pairs[-1] * 1.05) if several else (pairs[0] / 3, pairs[0] * 3)  # keeps marks within the axes
     told = "; ".join(f"{point.pairs:,} pairs: {with_interval(point.cross)}" for point in points)
     told += "." if curve.enough is None else f". {curve.enough:,} pairs are enough."
     told += " " + ", ".join(f"{name} {with_interval(references[system])}" for system, name in REFERENCES.items()) + "."
@@ -197,7 +197,7 @@ def _enough(frame: Frame, x: float, y: float, words: str) -> Layers:
 
 
 def threshold_plot(thresholds: Thresholds, *, width: float = 640, height: float = 340) -> alt.LayerChart:
-    """Draw the new threshold for every old one, with its interval, and those that are read off."""
+    """Draw the new threshold for every old one, with its interval, and marks at round old thresholds."""
     rows, found = thresholds.rows, round_thresholds(thresholds)
     ends = [row.interval for row in rows]
     x, across = close_ticks(rows[0].old, rows[-1].old)
@@ -206,7 +206,7 @@ def threshold_plot(thresholds: Thresholds, *, width: float = 640, height: float 
     frame = Frame(width, height, (44, 30, 16, 46), x, y)
     layers: Layers = [frame.axes(across, up, x_title="threshold on old scores", y_title="threshold on new scores")]
     low, high = max(x[0], y[0]), min(x[1], y[1])
-    if low < high:  # where both scores are equal, as far as that lies within
+    if low < high:  # the line of equal scores, if it crosses the axes
         words = [{"x": high, "y": high, "text": "equal scores"}]
         layers += [
             frame.rules([{"x": low, "x2": high, "y": low, "y2": high}], "equal", dashes=(2, 3)),

@@ -1,4 +1,4 @@
-"""Charts as SVG for a page, whose colours are its variables, and as files."""
+"""Renders charts as SVG for pages, with CSS variables as colours, and as files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["for_page", "save", "svg", "width_of"]
 
 ENDINGS = (".svg", ".png", ".pdf")
-"""Of the files that charts are saved in."""
+"""File extensions in which charts can be saved."""
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _DROPPED = {"role", "pointer-events", "font-family", "class", "stroke-miterlimit"}
-_FINE = 144  # dots per inch of a PNG: two pixels of the file for one of a page
+_FINE = 144  # dots per inch of a PNG: two pixels per pixel of a page
 _GAP = 24.0
 _HALO = {"paint-order": "stroke", "stroke": "#ffffff", "stroke-width": "3", "stroke-linejoin": "round"}
 
@@ -33,29 +33,30 @@ ElementTree.register_namespace("", _SVG[1:-1])
 
 
 def svg(chart: alt.LayerChart) -> str:
-    """Return a chart as SVG for a page: colours are variables of the page, words are text, notes are titles.
+    """Return a chart as SVG for a page: colours are CSS variables, texts are text elements, and notes are titles.
 
-    A page sets fonts and the halo of words; see `style.css`. Nothing has an id, so that pages may hold several.
+    The style of the page sets fonts and the halo of texts; see `style.css`. No element has an id, so a page can hold
+    several charts.
     """
     return ElementTree.tostring(_compiled(chart, VARIABLES), encoding="unicode")
 
 
 def for_page(drawing: str, title: str, told: str) -> str:
-    """Return an SVG that Vega drew as `svg` returns a chart.
+    """Return an SVG that Vega rendered, in the form of `svg`.
 
     Args:
-        drawing: The SVG, such as the output of a cell of a notebook.
-        title: What the chart shows.
-        told: What it says, for readers who do not see it.
+        drawing: The SVG, such as the output of a notebook cell.
+        title: Title, for the text alternative.
+        told: The numbers in words, for the text alternative.
     """
     root = _simplified(drawing, title, told, VARIABLES)
-    for background in root.findall(f"{_SVG}rect"):  # white, also on a dark page
+    for background in root.findall(f"{_SVG}rect"):  # it would be white on a dark page
         root.remove(background)
     return ElementTree.tostring(root, encoding="unicode")
 
 
 def width_of(chart: alt.LayerChart) -> float:
-    """Return how many pixels wide a chart is, with the room around its axes."""
+    """Return the width of a chart in pixels, with the padding around its axes."""
     spec = chart.to_dict(validate=False)
     return float(spec["width"] + spec["padding"]["left"] + spec["padding"]["right"])
 
@@ -63,16 +64,19 @@ def width_of(chart: alt.LayerChart) -> float:
 def save(
     charts: alt.LayerChart | Sequence[alt.LayerChart], path: str | Path, *, title: str = "", beside: int = 2
 ) -> Path:
-    """Write charts into a file in the light colours of pages, wholly or not at all, and return its path.
+    """Write charts into a file atomically, in the light colours of pages.
 
     Args:
-        charts: One or several.
-        path: Ends in .svg, .png or .pdf.
-        title: Written above several charts.
-        beside: How many of them stand in a row.
+        charts: One or several charts.
+        path: Path that ends in .svg, .png or .pdf.
+        title: Title above several charts; the label of a single one.
+        beside: Number of charts per row.
+
+    Returns:
+        The path.
 
     Raises:
-        ConfigError: The path has another ending.
+        ConfigError: The path has another extension.
         DataError: The file could not be written.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Scatter plots: what compatibility cost, with names beside the marks, and embeddings on the Poincaré disk."""
+"""Scatter plots: the cost of compatibility, with names beside the marks, and embeddings on the Poincaré disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rectangle = tuple[float, float, float, float]  # left, top, right, bottom, in pi
 Point = tuple[float, float]  # P_comp, P_up
 Layers = list[alt.Chart | None]
 
-COMPARABLE, REACH = (-1.0, 2.0), (-1.0, 1.0)  # P_comp and P_up; marks beyond stand at the edge
+COMPARABLE, REACH = (-1.0, 2.0), (-1.0, 1.0)  # largest ranges of P_comp and P_up; other marks are at the edge
 TITLE = "Compatibility against quality kept"
 _NO_LOSS = "no quality lost"
 _RINGS = (0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.01)  # uncertainties
@@ -43,9 +43,12 @@ _LABEL = 20.0  # pixels above the outermost ring
 def trade_off(
     evaluations: Mapping[str, Evaluation], *, width: float = 640, height: float = 400
 ) -> alt.LayerChart | None:
-    """Draw P_up over P_comp (raw), one mark per model; None where no model has both.
+    """Draw P_up against P_comp (raw), one mark per model.
 
-    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number.
+    Marks with P_comp outside [-1, 2] or P_up outside [-1, 1] are drawn at the edge, with their numbers.
+
+    Returns:
+        None if no model has both values.
     """
     points = trade_off_points(evaluations)
     if not points:
@@ -58,13 +61,19 @@ def trade_off(
 
 
 def plane(p_comp: Sequence[float], p_up: Sequence[float], size: tuple[float, float]) -> Frame:
-    """Return the plane around these values, with the old and the independent model in it."""
+    """Return a frame for P_comp and P_up that holds these values, the old and the independent model.
+
+    Args:
+        p_comp: Values of P_comp.
+        p_up: Values of P_up.
+        size: Width and height in pixels.
+    """
     x, y = _around(p_comp, 0.0, 1.05, COMPARABLE), _around(p_up, -0.05, 0.05, REACH)
     return Frame(*size, (62, 46, 14, 46), x, y)
 
 
 def plane_layers(frame: Frame) -> Layers:
-    """Draw the axes of a plane, and where the old and the independent model are, by definition."""
+    """Draw the axes of a plane, and lines at the old model (P_comp 0), the independent one (1) and no loss (P_up 0)."""
     (x, y), right = (frame.x, frame.y), frame.width - 14
     layers: Layers = [
         frame.axes(
@@ -92,9 +101,9 @@ def _around(values: Sequence[float], low: float, high: float, limits: Range) -> 
 
 
 def named_marks(frame: Frame, named: Sequence[tuple[str, Point]]) -> Layers:
-    """Draw marks with their names beside them, each where it covers no other; a thin line leads to a far name.
+    """Draw marks with names beside them that do not overlap; a thin line connects a mark with a distant name.
 
-    A mark beyond the plane stands at its edge, and its numbers follow its name.
+    A mark outside the plane is drawn at its edge, and its numbers follow its name.
     """
     (left, right), (low, high) = frame.x, frame.y
     inside = [(min(max(p_comp, left), right), min(max(p_up, low), high)) for _, (p_comp, p_up) in named]
@@ -136,7 +145,7 @@ def many_marks(
     frame: Frame, rows: Sequence[Mapping[str, Any]], name: str, *, hollow: bool = False, line: float = 1.0,
     edge: str | None = None,
 ) -> alt.Chart | None:  # fmt: skip
-    """Return marks of several looks: rows hold x, y, colour, shape and size, and a note where they have one."""
+    """Return a layer of different marks: rows hold x, y, colour, shape and size, and optionally a note."""
     if not rows:
         return None
     mark: dict[str, Any] = {"type": "point", "opacity": 1, "aria": "note" in rows[0], "strokeWidth": line}
@@ -148,7 +157,7 @@ def many_marks(
 
 
 def _beside_the_line(frame: Frame, marks: Sequence[Rectangle]) -> Rectangle:
-    """Return where the line of no loss is named: right of the old model, or at an end, where no mark is covered."""
+    """Return the place for the name of the line of no loss: the first of several that covers no mark."""
     wide, end = width_of(_NO_LOSS, 12), frame.room[0] + frame.inner[0]
     places, base = (frame.across(0) + 8, end - wide, frame.room[0] + 4), frame.down(0)
     options = [_rectangle(at, base + down, wide) for down in (-6, 16) for at in places]
@@ -184,9 +193,9 @@ def _overlap(a: Rectangle, b: Rectangle) -> bool:
 
 
 def disk_plot(name: str, disk: PoincareDisk, *, width: float = 560) -> alt.LayerChart:
-    """Draw the old embeddings as hollow and the new ones as filled marks, a shape and a colour for every class.
+    """Draw old embeddings as hollow and new ones as filled marks, with one shape and one colour per class.
 
-    Show the disk up to the first ring around all marks, or up to its rim if no ring is around all.
+    The disk is shown up to the first ring that contains all marks, or up to its rim if no ring contains all.
     """
     rings = _rings(disk)
     edge = ring_radius(rings[-1])
@@ -227,7 +236,7 @@ def disk_plot(name: str, disk: PoincareDisk, *, width: float = 560) -> alt.Layer
 
 
 def _rings(disk: PoincareDisk) -> list[float]:
-    """Return the rings to draw, inside out; the last is around all marks."""
+    """Return the uncertainties of the rings to draw, from the inside outwards; the last ring contains all marks."""
     largest = max(
         float((places**2).sum(axis=1).max()) ** 0.5 for group in disk.classes for places in (group.old, group.new)
     )

@@ -1,4 +1,4 @@
-"""What all charts look like: the colours of pages, shapes of marks, round ticks, and words that fit."""
+"""Style of all charts: colours, shapes of marks, round ticks, and texts shortened to fit."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ VARIABLES = {
     **{colour: f"series-{number}" for number, colour in enumerate(SERIES) if number},
     **{HEAT: "heat", HEAT_INK: "heat-ink", ON_HEAT: "on-heat"},
 }
-"""The variable in the style of a page that holds a colour."""
+"""CSS variable of pages for each colour."""
 
 VERDICTS = {"compatible": GOOD, "inconclusive": MAYBE, "mixed": MAYBE, "not held out": MAYBE, "not compatible": BAD}
-"""Colours of the verdicts; the others are in ink."""
+"""Colours of verdicts; other verdicts have the colour `INK`."""
 
 Dashes = tuple[float, ...] | None
 
 KINDS: dict[str, tuple[str, int]] = {"adapter": (CROSS, 0), "head": (INDEPENDENT, 3)}
-"""Colours and shapes of the kinds of candidates that link two models."""
+"""Colours and shapes of candidates that link two models, by kind."""
 
 REFERENCE_LOOKS: dict[str, tuple[str, Dashes]] = {"self_old": (OLD, None), "self_new": (GOOD, (7, 3))}
-"""Colours and dashes of what they are compared with."""
+"""Colours and dashes of the references that candidates are compared with."""
 
 ORDER_LOOKS: tuple[tuple[str, Dashes], ...] = (
     (CROSS, None), (GOOD, (7, 3)), (REVERSE, (2, 3)), (INDEPENDENT, (9, 3, 2, 3)), (OLD, (4, 4)),
 )  # fmt: skip
-"""Colours and dashes of orders of a backfill, the first one first."""
+"""Colours and dashes of the orders of a backfill, by position."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
-"""Six marks that differ without colour."""
+"""Six shapes of marks, which can be distinguished without colour."""
 
 PER_CENT = "format(100 * datum.value, '~g') + '\N{NO-BREAK SPACE}%'"
-"""How an axis writes shares."""
+"""Vega expression that formats a tick label as per cent."""
 
 _WIDTHS = {"circle": 2.0, "square": 1.8, "triangle-up": 2.1, "diamond": 2.5, "triangle-down": 2.1, "cross": 2.2}
-_LETTER = 0.66  # width of a letter by height of the font: that of the widest common one, DejaVu Sans, in bold
+_LETTER = 0.66  # width of a letter as a share of the font size, in the widest common font, DejaVu Sans Bold
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SAME = 1e-9  # values nearer than this are drawn as one
+_SAME = 1e-9  # values closer than this count as equal
 
 
 def shape_of(number: int) -> str:
-    """Return the shape of this place; counted on from the first after the last."""
+    """Return the shape at an index; indices beyond the last start again at the first."""
     return SHAPES[number % len(SHAPES)]
 
 
 def area_of(shape: str, radius: float) -> float:
-    """Return the area, as Vega counts it, with which a shape looks as large as a dot of this radius."""
+    """Return the size of a mark in Vega, in square pixels, at which it looks as large as a circle of this radius."""
     return round((_WIDTHS[shape] * radius) ** 2, 1)
 
 
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return about this many round values, from below to above a range; a single value gets a step towards zero.
+    """Return about this many round values that cover a range; the range of a single value is extended towards zero.
 
     >>> round_ticks(0.13, 0.52), round_ticks(1.0, 1.0, 1)
     ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.5, 1.0])
@@ -80,7 +80,7 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def close_ticks(low: float, high: float, about: int = 5) -> tuple[tuple[float, float], list[float]]:
-    """Return ends close around a range, on a grid twice as fine as the ticks, and about this many round ticks."""
+    """Return tight round ends of a range, on a grid twice as fine as the ticks, and about this many ticks within."""
     ends = round_ticks(low, high, 2 * about)
     return (ends[0], ends[-1]), inner_ticks(ends[0], ends[-1], about)
 
@@ -95,7 +95,7 @@ def inner_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def tick_label(value: float) -> str:
-    """Write a round value briefly.
+    """Return the label of a tick, with a minus sign instead of a hyphen.
 
     >>> tick_label(0.0), tick_label(-0.25)
     ('0', '−0.25')
@@ -104,17 +104,17 @@ def tick_label(value: float) -> str:
 
 
 def clean(words: str) -> str:
-    """Drop characters that XML does not allow."""
+    """Return a text without characters that XML does not allow."""
     return _NOT_XML.sub("", words)
 
 
 def width_of(words: str, size: float = 13.0) -> float:
-    """Return about how wide a text is, rather too wide than too narrow."""
+    """Return the approximate width of a text in pixels, which is rather too large than too small."""
     return len(words) * size * _LETTER
 
 
 def shortened(words: str, width: float, size: float = 13.0) -> str:
-    """Return a text that fits a width, with an ellipsis where something is cut.
+    """Return a text that fits a width in pixels; an ellipsis replaces its end if it is too long.
 
     >>> shortened("limpet", 45), shortened("hold", 45)
     ('limp…', 'hold')
@@ -124,7 +124,9 @@ def shortened(words: str, width: float, size: float = 13.0) -> str:
 
 
 def cut(words: str, width: float, size: float = 13.0) -> str:
-    """Return a text that fits a width, its middle cut out: labels often differ at the end, by an option.
+    """Return a text that fits a width in pixels; an ellipsis replaces its middle if it is too long.
+
+    The end is kept, because labels often differ in an option at the end.
 
     >>> cut("bct, weight 0.5", 90), cut("bct", 90)
     ('bct, … 0.5', 'bct')

@@ -1,4 +1,4 @@
-"""The marks of legends, which pages write beside words: no chart library is needed for them."""
+"""Swatches of legends as SVG, which pages show beside text; they require no chart library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PATHS = (
 
 
 def swatch(*parts: str) -> str:
-    """Return what parts draw on 26 x 12 pixels."""
+    """Return a swatch of 26 x 12 pixels made of SVG parts."""
     return f'<svg class="swatch" viewBox="0 0 26 12" aria-hidden="true">{"".join(parts)}</svg>'
 
 
@@ -48,14 +48,23 @@ def line(colour: str, dashes: Dashes = None, width: float = 2.2) -> str:
 def mark(
     colour: str, shape: int, *, radius: float = 4.6, x: float = 13, hollow: bool = False, edge: str = PAPER
 ) -> str:
-    """Return one of six marks."""
+    """Return a mark.
+
+    Args:
+        colour: Colour of the mark.
+        shape: Index of one of six shapes; larger numbers start again at the first.
+        radius: Half width in pixels.
+        x: Centre of the mark, in pixels from the left.
+        hollow: Whether to draw only the outline, in `colour`.
+        edge: Colour of the outline of a filled mark.
+    """
     fill, stroke, wide = ("none", colour, 1.6) if hollow else (_of(colour), edge, 1.0)
     look = f'fill="{fill}" stroke="{_of(stroke)}" stroke-width="{wide}" vector-effect="non-scaling-stroke"'
     return f'<path d="{_PATHS[shape % len(_PATHS)]}" {look} transform="translate({x:g} 6) scale({radius:g})"/>'
 
 
 def box(colour: str, opacity: float = 1.0, *, edge: str = "", dashes: Dashes = None) -> str:
-    """Return a bar, or a hollow one where it has an edge."""
+    """Return a bar, with an outline if it has an edge colour."""
     dashed = f' stroke-dasharray="{" ".join(f"{length:g}" for length in dashes)}"' if dashes else ""
     outline = f' stroke="{_of(edge)}" stroke-width="1.4"{dashed}' if edge else ""
     return f'<rect x="1" y="1" width="24" height="10" fill="{_of(colour)}" fill-opacity="{opacity:g}"{outline}/>'
@@ -82,19 +91,19 @@ _CHANGES = {"fixed": box(GOOD), "broken": box(BAD), "other": box(CROSS, 0.45), "
 
 @cache
 def system_swatch(system: str) -> str:
-    """Return the bar or the line of a system."""
+    """Return the swatch of a system: a bar or a line."""
     return swatch(*_SYSTEMS[system])
 
 
 @cache
 def set_swatch(system: str) -> str:
-    """Return the mark of a system on a test set."""
+    """Return the swatch of a system on a test set."""
     return swatch(_SETS[system])
 
 
 @cache
 def kind_swatch(kind: str) -> str:
-    """Return the mark of a kind of candidate, or the line of a reference."""
+    """Return the swatch of a kind of candidate or of a reference."""
     if kind in REFERENCE_LOOKS:
         colour, dashes = REFERENCE_LOOKS[kind]
         return swatch(box(colour, 0.14), line(colour, dashes, 1.8))
@@ -104,31 +113,31 @@ def kind_swatch(kind: str) -> str:
 
 @cache
 def curve_swatch(number: int) -> str:
-    """Return the line of an order of a backfill."""
+    """Return the swatch of an order of a backfill: a line."""
     return swatch(line(*ORDER_LOOKS[number % len(ORDER_LOOKS)]))
 
 
 @cache
 def order_swatch(number: int) -> str:
-    """Return the line of an order of a backfill with its marks."""
+    """Return the swatch of an order of a backfill: a line with a mark."""
     colour, dashes = ORDER_LOOKS[number % len(ORDER_LOOKS)]
     return swatch(line(colour, dashes), mark(colour, number, radius=3.4, edge=colour))
 
 
 @cache
 def change_swatch(kind: str) -> str:
-    """Return the colour of what can become of a first hit."""
+    """Return the swatch of a change of the first hit."""
     return swatch(_CHANGES[kind])
 
 
 @cache
 def group_swatch(group: str) -> str:
-    """Return the area or the outline of a group of classes in a histogram."""
+    """Return the swatch of a group of classes in a histogram: an area or an outline."""
     return swatch(line(REVERSE, (5, 3))) if group == "unseen" else swatch(box(CROSS, 0.28, edge=CROSS))
 
 
 @cache
 def class_swatch(number: int) -> str:
-    """Return the marks of a class on the disk: hollow for the old, filled for the new model."""
+    """Return the swatch of a class on the disk: a hollow mark for the old and a filled one for the new model."""
     colour = SERIES[DISK_SERIES[number % len(DISK_SERIES)]]
     return swatch(mark(colour, number, x=6.5, hollow=True), mark(colour, number, x=19.5))
