@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -137,6 +138,8 @@ def test_one_writer_at_a_time_and_a_dead_one_is_followed(place: str, monkeypatch
     monkeypatch.setattr(Lease, "_beat", lambda *words: None)  # it stands still from now on
     with one.held("the first", 0.0), other.held("the second", 10.0):
         other.check()
+        with pytest.raises(GalleryError, match="is lost"):
+            one.check()
 
 
 def test_a_writer_that_was_taken_for_dead_learns_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,11 +149,11 @@ def test_a_writer_that_was_taken_for_dead_learns_it(place: str, monkeypatch: pyt
         found = bucket.read(lease.NAME)
         while found is None or bucket.put(lease.NAME, b'{"writer": "another", "sign": "x"}', found[1]) is None:
             found = bucket.read(lease.NAME)
-        until = threading.Event()
-        while one._holding:
-            until.wait(0.01)
+        taken, pause = time.monotonic(), threading.Event()
         with pytest.raises(GalleryError, match="is lost"):
-            one.check()
+            while not pause.wait(0.01):
+                one.check()
+        assert time.monotonic() - taken < lease._LEASE / 2, "its next sign told it"
     assert b"another" in bucket.read(lease.NAME)[0]  # type: ignore[index]
 
 

@@ -35,7 +35,7 @@ class Lease:
     def __init__(self, bucket: Bucket, name: str = NAME) -> None:
         self._bucket, self._name = bucket, name
         self._seen, self._since = "", 0.0  # the last renewal of another holder, and when it was first seen
-        self._holding = False
+        self._until = 0.0  # when others may take over from this process, by its clock
 
     @contextmanager
     def held(self, who: str, timeout: float) -> Iterator[None]:
@@ -45,7 +45,6 @@ class Lease:
             LockedError: Another writer holds it for longer than ``timeout`` seconds.
         """
         tags, done = [self._wait(who, time.monotonic() + timeout)], threading.Event()
-        self._holding = True
         beating = threading.Thread(target=self._beat, args=(who, done, tags), name="limpet lease", daemon=True)
         beating.start()
         try:
@@ -53,7 +52,7 @@ class Lease:
         finally:
             done.set()
             beating.join()
-            self._holding = False
+            self._until = 0.0
             with suppress(StoreError):  # others wait until it expires
                 self._put("", tags[-1])
 
@@ -63,7 +62,7 @@ class Lease:
         Raises:
             GalleryError: Another writer may hold the lock.
         """
-        if not self._holding:
+        if time.monotonic() > self._until:
             raise GalleryError(
                 f"The lock of '{self._bucket.url}' is lost: this process gave no sign for {_LEASE:.0f} s.",
                 to_do="try again.",
@@ -78,8 +77,10 @@ class Lease:
             if tag is not None and tag != self._seen:
                 self._seen, self._since = tag, time.monotonic()
             if not by or time.monotonic() - self._since > _LEASE:
+                began = time.monotonic()
                 mine = self._put(who, tag)
                 if mine is not None:
+                    self._until = began + _LEASE
                     return mine
             elif time.monotonic() > until:
                 raise writer_refused(who, by)
@@ -87,19 +88,14 @@ class Lease:
 
     def _beat(self, who: str, done: threading.Event, tags: list[str]) -> None:
         """Renew the lock until the block ends, or the lock is lost."""
-        last = time.monotonic()
-        while not done.wait(_BEAT):
+        while time.monotonic() <= self._until and not done.wait(_BEAT):
             began = time.monotonic()
             with suppress(StoreError):
                 tag = self._put(who, tags[-1])
                 if tag is None:
-                    break
-                tags[:], last = [tag], began
-            if time.monotonic() - last > _LEASE:
-                break
-        else:
-            return
-        self._holding = False
+                    self._until = 0.0
+                else:
+                    tags[:], self._until = [tag], began + _LEASE
 
     def _put(self, who: str, over: str | None) -> str | None:
         """Write a renewal; return None if another writer has the lock now."""
