@@ -1,1 +1,1 @@
-"""Tables, charts and pages of what the bench measures."""
+"""Tables, charts and pages for the results of the bench."""

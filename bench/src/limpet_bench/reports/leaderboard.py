@@ -1,4 +1,4 @@
-"""A leaderboard: what is said of it, its page, and its text for other programs: Markdown, LaTeX, CSV and a terminal."""
+"""A leaderboard in words, as a page, and as Markdown, LaTeX, CSV and text for a terminal."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ from limpet_bench.reports.suite_figures import figure_lines, figure_markdown, pa
 if TYPE_CHECKING:
     from limpet_bench.leaderboard import Entry, Leaderboard, NemenyiTest, Run, Standings
 
-_NAMED = 4  # names in a sentence, at most
-_SMALLEST = 0.0001  # p-values below it say nothing more
+_NAMED = 4  # maximum number of names in a sentence
+_SMALLEST = 0.0001  # smaller p-values are not written exactly
 
 
 def leaders(results: Leaderboard) -> list[Entry]:
-    """Return the labels of the best average rank; none where nothing could be ranked."""
+    """Return the labels with the best average rank; none if nothing could be ranked."""
     ranked = [entry for entry in results.board.ranked if entry.rank is not None]
     return [entry for entry in ranked if entry.rank == ranked[0].rank]
 
 
 def headline(results: Leaderboard) -> str:
-    """Say whether anything may go live, and then who leads and whether that may be chance."""
+    """Return a sentence on which labels may go live, and one on the leader and whether the lead may be chance."""
     live = _live(results)
     return f"{live} {_leader(results)}" if live else _leader(results)
 
 
 def _live(results: Leaderboard) -> str:
-    """Say which labels may go live, by their verdicts; nothing where none was judged."""
+    """Return which labels may go live, by their verdicts; empty if none was judged."""
     judged = [entry for entry in results.board.ranked if entry.judged]
     always = [entry.label for entry in judged if entry.compatible == entry.runs]
     sometimes = [entry for entry in judged if 0 < entry.compatible < entry.runs]
@@ -103,7 +103,7 @@ def _leader(results: Leaderboard) -> str:
 
 
 def sentences(results: Leaderboard) -> list[str]:
-    """Return what a leaderboard says, a sentence or two on each: the lead, chance, the price, and what failed."""
+    """Return one or two sentences each on the leader, the significance tests, the Pareto front and failed runs."""
     found = [_lead(results), _chance(results), _front(results), _failed(results)]
     return [told for told in found if told]
 
@@ -155,7 +155,7 @@ def _chance(results: Leaderboard) -> str:
 
 
 def _front(results: Leaderboard) -> str:
-    """Say who is not beaten in both what arrives and what it costs; nothing where suites do not ask."""
+    """Return which labels no other beats in both P_comp and P_up; empty if the suite has neither measure."""
     board = results.board
     if board.front is None:
         return (
@@ -180,7 +180,7 @@ def _not_apart(tested: NemenyiTest, label: str) -> list[str]:
 
 
 def listed_labels(names: Sequence[str]) -> str:
-    """Join names for a sentence; of many, the first few. Names with commas in them get quotes.
+    """Join names for a sentence, at most the first few. Names that contain commas are quoted.
 
     >>> listed_labels(["bct"]), listed_labels(["bct", "p2s, two layers"]), listed_labels([*"abcdef"])
     ('bct', 'bct and “p2s, two layers”', 'a, b, c and 3 others')
@@ -191,7 +191,7 @@ def listed_labels(names: Sequence[str]) -> str:
 
 
 def p_written(value: float) -> str:
-    """Write a p-value.
+    """Format a p-value.
 
     >>> p_written(0.0312), p_written(0.0001), p_written(1e-13)
     ('p = 0.031', 'p = 0.0001', 'p < 0.0001')
@@ -200,7 +200,7 @@ def p_written(value: float) -> str:
 
 
 def _evidence(board: Standings, cells: int) -> str:
-    """Say what average ranks are over: data sets that were pooled, or the cells of the only one."""
+    """Return what average ranks are over: pooled data sets, or the cells of a single one."""
     tested = board.friedman
     return f"{tested.cells} data sets" if tested is not None and tested.cells < cells else _cells(cells)
 
@@ -210,10 +210,10 @@ def _cells(count: int) -> str:
 
 
 def steps(results: Leaderboard) -> list[tuple[str, str, bool]]:
-    """Return the scores of the old system, of the leader and of the independent model, where all have one.
+    """Return the scores of the old system, the leader and the independent model; empty unless all three are known.
 
     Returns:
-        A number, its name, and whether it is the leader's.
+        For each, the formatted score, its name, and whether it is the leader's.
     """
     board, first = results.board, leaders(results)
     if board.ranked_by != "cross" or not first:
@@ -272,9 +272,9 @@ def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
 
 
 def leaderboard_markdown(results: Leaderboard) -> str:
-    """Return what was found and how, the table of means, that of cells where there are several, and those of the suite.
+    """Return the leaderboard in Markdown: sentences, the tables of means, cells and test sets, and tables of the suite.
 
-    The best are bold; every failure has its line.
+    The best numbers are bold; every failure has a line.
     """
     metric = metric_names(results)
     parts = [
@@ -308,7 +308,7 @@ def _markdown(found: Numbers) -> str:
 
 
 def leaderboard_latex(results: Leaderboard) -> str:
-    r"""Return both tables in LaTeX, best in bold and second underlined; needs ``\usepackage{booktabs}``."""
+    r"""Return the tables in LaTeX, best in bold and second best underlined; needs ``\usepackage{booktabs}``."""
     title, metric = _for_latex(results.title), _for_latex(metric_names(results))
     notes = " ".join(_for_latex(note) for note in footnotes(results))
     parts = [_latex(summary(results), f"{title} Means over cells, in {metric}. {notes}".strip())]
@@ -347,10 +347,10 @@ def _for_latex(words: str) -> str:
 def leaderboard_csv(results: Leaderboard) -> str:
     """Return every number as CSV, unrounded: a line per run, and a line per label and cell with the means over seeds.
 
-    The column "line" says which of them a line is: "run", "mean", "combined" for a run over several test sets, or
-    "published" for a row of a paper, with the "variant" of its P_up and P_comp, which are raw in all other lines, and
-    the table "where" it is. Lines of means have no seed, but the number of "seeds" and a column of deviations for every
-    score; where a run failed its scores are empty and "failure" says why. "waiting" is a share.
+    The column "line" is "run", "mean", "combined" for a run over several test sets, or "published" for a row of a
+    paper. Lines of means have the number of "seeds" instead of a seed, and a deviation for every score. If a run
+    failed, its scores are empty and "failure" holds the reason. Published rows have the "variant" of their P_up and
+    P_comp, which are raw in all other lines, and "where", the table in the paper. "waiting" is a share.
     """
     measures, over, published = results.board.measures, results.combined, results.suite.published
     names = [*measures, *(name for name in _P if over and name not in measures)]
@@ -404,18 +404,18 @@ def _mean_lines(results: Leaderboard, names: Iterable[str]) -> Iterator[dict[str
 
 
 def leaderboard_words(results: Leaderboard) -> list[str]:
-    """Return what is said of a leaderboard, a line each."""
+    """Return the sentences about a leaderboard and its failures, as plain text."""
     told = [headline(results), *sentences(results), *(f"Failed: {one}" for one in _failure_lines(results))]
     return [plain_text(line) for line in told]
 
 
 def leaderboard_records(results: Leaderboard) -> list[dict[str, Any]]:
-    """Return what every run scores."""
+    """Return one record per run, with its scores."""
     return [{name: one[name] for name in one if name != "line"} for one in _run_lines(results, results.board.measures)]
 
 
 def leaderboard_text(results: Leaderboard) -> str:
-    """Return the leaderboard for a terminal: the headline, the table, what it tells apart and every failure."""
+    """Return the leaderboard for a terminal: headline, table, significance, notes, figures and failures."""
     lines = [results.title, headline(results), "", *aligned(*leaderboard_table(results)), ""]
     lines += [plain_text(told) for told in (*sentences(results), *footnotes(results))]
     for found in over_sets(results):
@@ -440,7 +440,7 @@ _STANDING = {BEST: "best", SECOND: "second", 0: ""}
 
 
 def write_leaderboard_page(results: Leaderboard, folder: str | Path) -> Path:
-    """Write leaderboard.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    """Write leaderboard.html into a folder atomically, and return its path; see `write_page`."""
     return write_page(render_leaderboard(results), folder, FILE_NAME)
 
 
@@ -486,7 +486,7 @@ def render_leaderboard(results: Leaderboard) -> str:
 
 
 def _data_sets(results: Leaderboard) -> list[str]:
-    """Write the names of the data; last and together those whose models were trained on the same other data."""
+    """Return the names of the data; sets whose models were trained on other data come last, grouped by that data."""
     found: dict[str, list[str]] = {"": []}
     for data in dict.fromkeys(cell.data for cell in results.board.cells):
         training = training_words(data, (run.trained_on for run in results.rows if run.data == data))
@@ -507,7 +507,7 @@ def _charts(results: Leaderboard) -> dict[str, Any]:
 
 
 def _options(results: Leaderboard) -> dict[str, list[str]]:
-    """Return the options of every label and what else it sets, each way they were set once."""
+    """Return the options and further settings of every label, each distinct combination once."""
     found: dict[str, list[str]] = {}
     for run in results.rows:
         written = _settings(run)
@@ -521,14 +521,14 @@ def _settings(run: Run) -> str:
 
 
 def record_rows(records: Sequence[Mapping[str, object]]) -> Table:
-    """Return columns and rows of records whose names the bench chose, such as trials, a column per name."""
+    """Return columns and rows of records such as trials, with one column per key."""
     columns = list(dict.fromkeys(name for record in records for name in record))
     rows = [[_written(record.get(name), name) for name in columns] for record in records]
     return [measure_name(name) for name in columns], rows
 
 
 def run_rows(results: Leaderboard) -> Table:
-    """Return columns and rows of all runs; with their options where a label was not set alike everywhere."""
+    """Return columns and rows of all runs, with their options if a label has different ones in different runs."""
     names = results.board.measures
     several = any(len(ways) > 1 for ways in _options(results).values())
     elsewhere = any(training_words(run.data, [run.trained_on]) for run in results.rows)

@@ -1,7 +1,7 @@
-"""The critical-difference diagram of a leaderboard: average ranks, and bars that join what is not told apart.
+"""Critical-difference diagram of a leaderboard: average ranks, and bars that join labels not significantly different.
 
-The wide one is Demšar's (JMLR 7, 2006, figure 1), with the best at the left; the narrow one has a row per label, and
-its bars stand at the left of the rows that they join.
+The wide form is that of Demšar (JMLR 7, 2006, figure 1), with the best label at the left. The narrow form has a row per
+label, and bars to the left of the rows that they join.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from limpet.reports.plots.style import CROSS, FAINT, INK, SOFT, cut, width_of
 from limpet_bench.leaderboard import Entry, Leaderboard, NemenyiTest
 from limpet_bench.reports.leaderboard_tables import average_rank, marked
 
-_SIDE, _LINE, _LEVEL = 0.24, 22.0, 10.0  # share of the width for names, pixels per name and per bar
+_SIDE, _LINE, _LEVEL = 0.24, 22.0, 10.0  # share of the width for names, pixels per name, pixels per bar
 _ROW, _NARROW = 36.0, 480.0
 
-_Ranked = tuple[Entry, float]  # and its average rank
+_Ranked = tuple[Entry, float]  # with its average rank
 
 
 Rows = list[dict[str, Any]]
 
 
 def rank_diagram(results: Leaderboard, *, width: float = 900) -> alt.LayerChart | None:
-    """Draw the average ranks of the labels with the critical difference; None where ranks were not tested."""
+    """Draw the average ranks of the labels with the critical difference; None if ranks were not tested."""
     tested = results.board.nemenyi
     if tested is None:
         return None
@@ -45,7 +45,7 @@ def _chart(
 
 
 def _levels(groups: Sequence[Sequence[str]], labels: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Return first label, last label and level of every bar; bars that overlap are on different levels."""
+    """Return the first label, last label and level of every bar; overlapping bars have different levels."""
     ends: list[int] = []
     bars = []
     for group in groups:
@@ -104,7 +104,7 @@ def _frame(width: float, height: float, count: int, start: float, stop: float) -
 
 
 def _ruler(frame: Frame, difference: float) -> list[alt.Chart | None]:
-    """Draw how long the critical difference is, from rank 1; one longer than the scale ends with it."""
+    """Draw the length of the critical difference from rank 1; it is cut at the end of the scale."""
     low, high = frame.x
     beyond = 1 + difference > high
     end = min(1 + difference, high)

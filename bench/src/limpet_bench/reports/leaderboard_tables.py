@@ -1,4 +1,4 @@
-"""The numbers of a leaderboard as tables, what measures, cells and data are called there, and how fast runs trained."""
+"""Tables of a leaderboard, names of its measures, cells and data, and training speeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from limpet.reports.markdown import Table
 
 MARK = "*"
-"""Beside a label: a run failed or was not made, so that it shares the last rank there."""
+"""Mark of a label with a failed or missing run, which shares the last rank in that cell."""
 
 BEST, SECOND = 1, 2
 
@@ -25,14 +25,14 @@ _Values = Sequence[Sequence[float | None]]
 
 
 class Numbers(NamedTuple):
-    """A table whose best numbers are known.
+    """A table with its best numbers marked.
 
     Args:
-        columns: Their heads, that of the labels first.
-        rows: What is written, the label first.
-        standing: For every number of a row, without its label: `BEST`, `SECOND` or 0.
-        kinds: Of every row: "ranked", "beside" (a label that is not ranked) or "given" (no label: what others are
-            compared with).
+        columns: Column heads, that of the labels first.
+        rows: Cells of every row, the label first.
+        standing: For every number of a row, without the label: `BEST`, `SECOND` or 0.
+        kinds: Kind of every row: "ranked", "beside" (a label that is not ranked) or "given" (a given model that labels
+            are compared with).
     """
 
     columns: list[str]
@@ -42,17 +42,17 @@ class Numbers(NamedTuple):
 
 
 def leaderboard_table(results: Leaderboard) -> Table:
-    """Return columns and rows for a terminal, best average rank first; a dash stands for what is missing.
+    """Return columns and rows for a terminal, best average rank first; a dash marks missing values.
 
-    Numbers are means over cells, with the deviation over seeds. Labels that are not ranked come last, and after them
-    the old system and the independent model.
+    Numbers are means over cells, with the deviation over seeds. Labels that are not ranked come after the ranked ones,
+    followed by the old system and the independent model.
     """
     found = summary(results)
     return found.columns, [[row[0], *map(plain_text, row[1:])] for row in found.rows]
 
 
 def summary(results: Leaderboard) -> Numbers:
-    """Return the average rank and the means over cells of every label, and of the models that are given."""
+    """Return the average rank and the means over cells of every label, and the means of the given models."""
     board = results.board
     names, judged = board.columns, any(entry.judged for entry in board.labels)
     columns = ["method", "average rank", *map(measure_name, names), *["compatible"] * judged, "failed", "minutes"]
@@ -87,7 +87,7 @@ def _given(board: Standings, names: Sequence[str], columns: Sequence[str]) -> li
 
 
 def by_cell(results: Leaderboard) -> Numbers:
-    """Return the score that ranks, a row per label and a column per cell, with deviations; marked where incomplete."""
+    """Return the ranking score with deviations, a row per label and a column per cell; incomplete cells are marked."""
     board = results.board
     name, cells = board.ranked_by, board.cells
     shown = board.in_order
@@ -105,14 +105,14 @@ def by_cell(results: Leaderboard) -> Numbers:
 
 
 def in_cell(board: Standings, cell: LeaderboardCell, entry: Entry) -> str:
-    """Write the score that ranks of a label in a cell."""
+    """Format the ranking score of a label in a cell, with a mark if the label is incomplete there."""
     found = cell.labels[entry.label]
     written = with_deviation(board.ranked_by, found.means.get(board.ranked_by))
     return written if found.complete else f"{written}{MARK}"
 
 
 def average_rank(value: float | None) -> str:
-    """Write an average rank.
+    """Format an average rank.
 
     >>> average_rank(1.3333), average_rank(2.0), average_rank(None)
     ('1.33', '2.00', '–')
@@ -121,7 +121,7 @@ def average_rank(value: float | None) -> str:
 
 
 def with_deviation(measure: str, mean: Mean | None) -> str:
-    """Write a mean with its deviation, where there is one.
+    """Format a mean with its deviation, if it has one.
 
     >>> with_deviation("cross", Mean(mean=0.5, deviation=0.0123)), with_deviation("p_up", None)
     ('0.500 ± 0.012', '–')
@@ -133,18 +133,18 @@ def with_deviation(measure: str, mean: Mean | None) -> str:
 
 
 def marked(entry: Entry) -> str:
-    """Return a label with a mark where it is not complete, and with what it is where it is not ranked."""
+    """Return a label with a mark if it is incomplete, and with its description if it is not ranked."""
     return named(entry, MARK if entry.incomplete else "")
 
 
 def named(entry: Entry, mark: str = "") -> str:
-    """Return a label with a mark, and with what it is where it is not ranked."""
+    """Return a label with a mark, and with its description if it is not ranked."""
     name = f"{entry.label}{mark}"
     return name if entry.reference is None else f"{name} ({entry.reference})"
 
 
 def footnotes(results: Leaderboard) -> list[str]:
-    """Return what has to be said below a table: the mark, and where numbers are of fewer cells or of one seed."""
+    """Return the notes below a table: the mark, single seeds, costs, fewer cells and training speeds."""
     board, notes = results.board, []
     if any(entry.incomplete for entry in board.labels):
         notes.append(
@@ -184,24 +184,31 @@ def _complete_mean(board: Standings, cell: LeaderboardCell, entry: Entry) -> flo
 
 
 def kinds_of(labels: Sequence[Entry], given: Sequence[Any] = ()) -> list[str]:
-    """Return the kinds of the rows of a table, of labels and then of models that are given; see `Numbers`."""
+    """Return the kinds of the rows of a table, for labels and then for given models; see `Numbers`."""
     return [*("ranked" if entry.reference is None else "beside" for entry in labels), *["given"] * len(given)]
 
 
 def standings(values: _Values, lower: Sequence[bool], columns: int, rows: int) -> list[list[int]]:
-    """Return which numbers are best and second in their column; columns and rows beyond the values have none."""
+    """Return the standing of every number in its column; columns and rows beyond the values have 0.
+
+    Args:
+        values: Numbers by row and column; None if missing.
+        lower: Whether lower is better, by column.
+        columns: Number of columns of the result.
+        rows: Number of rows of the result.
+    """
     standing = [[0] * columns for _ in range(rows)]
     for column, less in enumerate(lower):
         found = [row[column] for row in values]
         known = {value for value in found if value is not None}
-        first = sorted(known, reverse=not less)[:2] if len(known) > 1 else []  # of equal ones none leads
+        first = sorted(known, reverse=not less)[:2] if len(known) > 1 else []  # if all are equal, none is best
         for row, value in enumerate(found):
             standing[row][column] = first.index(value) + 1 if value in first else 0
     return standing
 
 
 def measure_name(measure: str) -> str:
-    """Write the name of a measure.
+    """Return the display name of a measure.
 
     >>> measure_name("p_comp"), measure_name("self_new"), measure_name("ar@1"), measure_name("forgetting")
     ('P_comp', 'self (new)', 'AR@1', 'forgetting')
@@ -211,25 +218,25 @@ def measure_name(measure: str) -> str:
 
 
 def metric_names(results: Leaderboard, cell: LeaderboardCell | None = None) -> str:
-    """Write what runs were measured in, or those of a cell: "mAP", "mAP@100 or mAP"."""
+    """Return the names of the ranking metrics of all runs, or of those in a cell: "mAP", "mAP@100 or mAP"."""
     return " or ".join(map(measure_name, results.metrics(cell)))
 
 
 def scale_name(results: Leaderboard) -> str:
-    """Write what labels are ranked by, with the metric: "cross, mAP" or "AR@1"."""
+    """Return the name of the ranking measure with its metric: "cross, mAP" or "AR@1"."""
     name, metrics = measure_name(results.board.ranked_by), metric_names(results)
     return name if name == metrics else f"{name}, {metrics}"
 
 
 def cell_name(cell: LeaderboardCell, results: Leaderboard) -> str:
-    """Write the name of a cell; see `cell_headline`."""
+    """Return the name of a cell; see `cell_headline`."""
     return ", ".join(filter(None, cell_headline(cell, results)))
 
 
 def cell_headline(cell: LeaderboardCell, results: Leaderboard) -> tuple[str, str]:
-    """Write what a cell is, and what models trained on elsewhere.
+    """Return the name of a cell, and a text on the training data if its models were trained on other data.
 
-    It is its data and scenario, or the one that differs: of one data set and several scenarios, the scenario alone.
+    The name is data and scenario, or only the one of both that differs between cells.
     """
     data, scenarios = ({one.data for one in results.board.cells}, {one.scenario for one in results.board.cells})
     if len(data) == 1 < len(scenarios):
@@ -239,12 +246,12 @@ def cell_headline(cell: LeaderboardCell, results: Leaderboard) -> tuple[str, str
 
 
 def data_name(run: Run) -> str:
-    """Write the data that a run searched, and what its models were trained on where that is another."""
+    """Return the name of the data that a run searched, with the training data of its models if they differ."""
     return ", ".join(filter(None, (run.data, training_words(run.data, [run.trained_on]))))
 
 
 def training_words(data: str, trained_on: Iterable[str | None]) -> str:
-    """Write what models were trained on; nothing where that is the data that was searched, or not known.
+    """Return a text on the training data of models; empty if it is the searched data, or unknown.
 
     >>> training_words("roxford", ["gldv2", "gldv2"]), training_words("glyphs", ["glyphs", None])
     ('trained on gldv2', '')
@@ -254,7 +261,7 @@ def training_words(data: str, trained_on: Iterable[str | None]) -> str:
 
 
 SPEEDS = {"images_per_second": "images/s", "waiting": "waiting"}
-"""The keys of runs, and the heads of their columns."""
+"""Measures of training speed: fields of a run, with their column heads."""
 
 _MEANING = {
     "images_per_second": "images/s, the images that training went through in a second",
@@ -263,12 +270,12 @@ _MEANING = {
 
 
 def known_speeds(results: Leaderboard) -> list[str]:
-    """Return which of them any run has."""
+    """Return the keys of `SPEEDS` that any run has."""
     return [key for key in SPEEDS if any(run.speeds[key] is not None for run in results.rows)]
 
 
 def median_speeds(results: Leaderboard, label: str) -> list[str]:
-    """Write the medians over the runs of a label of those that any run has."""
+    """Return the formatted median speeds over the runs of a label, for the keys of `known_speeds`."""
     written = []
     for key in known_speeds(results):
         values = (run.speeds[key] for run in results.rows if run.label == label)
@@ -278,7 +285,7 @@ def median_speeds(results: Leaderboard, label: str) -> list[str]:
 
 
 def speed_written(key: str, value: float | None) -> str:
-    """Write one of them.
+    """Format a training speed.
 
     >>> speed_written("images_per_second", 1234.5), speed_written("images_per_second", 7.25)
     ('1,234', '7.2')
@@ -293,7 +300,7 @@ def speed_written(key: str, value: float | None) -> str:
 
 
 COSTS = ("old gallery", "pairs", "labels")
-"""Heads of the columns that say what a row needs."""
+"""Column heads for the requirements of a row."""
 
 _COSTS = (
     "old gallery: whether it is searched as it is, or its stored vectors are mapped once; either way no item of it is "
@@ -304,12 +311,12 @@ _COSTS = (
 
 
 def costs_known(results: Leaderboard) -> bool:
-    """Return whether any run says what it needs."""
+    """Return whether any run records its requirements."""
     return any(run.gallery is not None for run in results.rows)
 
 
 def costs_of(results: Leaderboard, label: str) -> list[str]:
-    """Write what a label needs: of the old gallery, pairs and labels; of several numbers the least and the most."""
+    """Return the requirements of a label: use of the old gallery, and the ranges of numbers of pairs and labels."""
     if not costs_known(results):
         return []
     runs = [run for run in results.rows if run.label == label and run.gallery is not None]
@@ -318,7 +325,7 @@ def costs_of(results: Leaderboard, label: str) -> list[str]:
 
 
 def _range(values: Sequence[int]) -> str:
-    """Write the least and the most of some numbers.
+    """Format the range of some numbers.
 
     >>> _range([200, 1500, 200]), _range([7]), _range([])
     ('200–1,500', '7', '–')
@@ -331,13 +338,14 @@ MEASURES = ("p_up", "p_comp", "p_score")
 
 
 class OverSets(NamedTuple):
-    """What labels come to over the same test sets in one scenario.
+    """Results of labels over the same test sets in one scenario.
 
     Args:
-        sets: The test sets, and what models were trained on.
-        seeds: Those that any label was run with.
-        numbers: P_comp, P_up and P_score, a row per label in the order of the leaderboard; nothing is ranked.
-        incomplete: Whether a number is of fewer seeds, and marked.
+        sets: Names of the test sets, with the training data of the models if it differs.
+        scenario: Name of the scenario.
+        seeds: Seeds that any label was run with.
+        numbers: P_up, P_comp and P_score, a row per label in the order of the leaderboard.
+        incomplete: Whether any number is a mean over fewer seeds, and marked.
     """
 
     sets: str
@@ -348,7 +356,7 @@ class OverSets(NamedTuple):
 
 
 def over_sets(results: Leaderboard) -> list[OverSets]:
-    """Return a table for all test sets and scenarios that were measured together, in the order of their runs."""
+    """Return a table for each group of test sets in a scenario that were measured together, in the order of runs."""
     groups: dict[tuple[str, str], list[CombinedRun]] = {}
     for run in results.combined:
         training = training_words(run.data, [run.trained_on])
@@ -388,7 +396,7 @@ def _mean_over_seeds(runs: Sequence[CombinedRun], measure: str) -> SeedMean | No
 
 
 def over_sets_headings(found: Sequence[OverSets]) -> tuple[str, list[str]]:
-    """Return the test sets where all these tables are of the same, else nothing; and what each table is of."""
+    """Return the test sets if all tables share them, else an empty text; and the heading of each table."""
     sets = {table.sets for table in found}
     if len(sets) == 1:
         return sets.pop(), [table.scenario for table in found]
@@ -396,7 +404,7 @@ def over_sets_headings(found: Sequence[OverSets]) -> tuple[str, list[str]]:
 
 
 def over_sets_notes(found: Sequence[OverSets]) -> list[str]:
-    """Return what has to be said below these tables: the mark, and that a single seed has no deviation."""
+    """Return the notes below these tables: the mark, and that a single seed has no deviation."""
     notes = []
     if any(table.incomplete for table in found):
         notes.append(f"{MARK} without this number for some seeds: the mean of the others, and never best.")

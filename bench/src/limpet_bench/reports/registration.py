@@ -1,4 +1,4 @@
-"""Registers the reports of leaderboards and sessions; `limpet_bench` imports it when one is first asked for."""
+"""Registers the reports of leaderboards and sessions; `limpet_bench` imports this module on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def chart_of(results: Leaderboard | SessionsResults) -> alt.LayerChart:
-    """Return the chief chart of results; Altair is imported when the first one is asked for.
+    """Return the main chart of results; Altair is imported on first use.
 
     Raises:
         ConfigError: Altair is missing, or the results hold nothing to draw.

@@ -1,4 +1,4 @@
-"""Learners compared in sessions: what is said of them, their tables and their page."""
+"""Comparison of learners in sessions: sentences, tables and the page."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from limpet_bench.sessions.plans import Plan
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
 
-_CLOSE = 0.01  # of AR@1: a lead below this is taken for chance, since one seed says nothing of others
+_CLOSE = 0.01  # AR@1: a smaller lead is treated as chance, because only one seed was run
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Who leads, between which bounds.
+    """The leading learner, the bounds and the others.
 
     Args:
-        leader: The learner of the highest AR@1 among those that embed every image once, or of all where there are
-            none.
-        others: The remaining learners that are no bounds, the highest AR@1 first.
-        lower: The lower bound, if there is one.
-        upper: The upper bound, if there is one.
+        results: Results of all learners.
+        leader: The learner with the highest AR@1 among those that embed every image once; among all if there is none.
+        others: The remaining learners that are not bounds, highest AR@1 first.
+        lower: The lower bound; None if it was not run.
+        upper: The upper bound; None if it was not run.
     """
 
     results: SessionsResults
@@ -62,30 +62,30 @@ class Standing:
 
     @property
     def roles(self) -> list[str]:
-        """The lower bound, the leader and the upper one, each once."""
+        """The lower bound, the leader and the upper bound, each once."""
         return [name for name in dict.fromkeys((self.lower, self.leader, self.upper)) if name is not None]
 
     @property
     def gap(self) -> float | None:
-        """AR@1 between the bounds; None where one is missing."""
+        """Difference in AR@1 between the bounds; None if one is missing."""
         if self.lower is None or self.upper is None:
             return None
         return self.average(self.upper) - self.average(self.lower)
 
     @property
     def once(self) -> str:
-        """What to add about a leader that embeds nothing again; nothing for another one."""
+        """Remark on a leader that re-embeds nothing; empty otherwise."""
         return "" if self.results.learners[self.leader].embedded_again else ", with nothing embedded again"
 
     @property
     def rival(self) -> str | None:
-        """The learner next to the leader that is not the upper bound; None where there is none."""
+        """The best other learner, except the upper bound; None if there is none."""
         rivals = [name for name in (*self.others, self.lower) if name not in (None, self.leader)]
         return max(rivals, key=self.average, default=None)
 
 
 def standing(results: SessionsResults) -> Standing:
-    """Find out who leads."""
+    """Return the leading learner, the bounds and the others."""
     lower, upper, learners = results.bounds.lower, results.bounds.upper, results.best_first()
     once = [name for name, learner in learners.items() if learner.gallery_policy == "append"]
     leader = next(iter(once or learners))
@@ -94,9 +94,9 @@ def standing(results: SessionsResults) -> Standing:
 
 
 def gap_closed(found: Standing, name: str) -> float | None:
-    """Return how much of the gap between the bounds a learner closes: 0 at the lower, 1 at the upper one.
+    """Return the share of the gap between the bounds that a learner closes: 0 at the lower bound, 1 at the upper.
 
-    None where a bound is missing, or the upper one is no better than the lower.
+    None if a bound is missing, or the upper bound is not better than the lower one.
     """
     if found.lower is None or found.gap is None or found.gap <= 0:
         return None
@@ -104,7 +104,7 @@ def gap_closed(found: Standing, name: str) -> float | None:
 
 
 def sessions_headline(found: Standing) -> str:
-    """Say in one sentence which learner leads and how far it is from the upper bound."""
+    """Return a sentence on the leading learner and its distance from the upper bound."""
     leader, lower, upper, average = found.leader, found.lower, found.upper, score(found.average(found.leader))
     if leader == lower and found.others:
         return f"No learner does better than {lower}, the lower bound."
@@ -121,7 +121,7 @@ def sessions_headline(found: Standing) -> str:
 
 
 def sessions_findings(found: Standing) -> list[Finding]:
-    """Put a comparison into words: quality, forgetting and cost."""
+    """Return the findings of a comparison: quality, forgetting and cost."""
     values = {name: found.average(name) for name in found.roles}
     sentence = f"AR@1, recall@1 averaged over {_sessions(found)}, is {_each(found, values, score)}."
     closed = gap_closed(found, found.leader)
@@ -199,7 +199,7 @@ def _forgetting(found: Standing) -> Finding | None:
             f"at {score(oldest[-1])} now."
         )
     notes = []
-    harder = not found.results.plan.known_from_start  # a later session asks for more classes
+    harder = not found.results.plan.known_from_start  # later sessions have queries of more classes
     if harder and found.upper not in (None, found.leader) and lost.get(found.upper, 0.0) > 0:
         notes.append(
             f"What {found.upper} loses is hardly forgetting, since it sees everything again: with every class the "
@@ -228,7 +228,7 @@ def _cost(found: Standing) -> Finding:
 
 
 def _each(found: Standing, values: Mapping[str, float], form: Callable[[float], str], unit: str = "") -> str:
-    """Write a number for each learner: the leader's, with a unit, against those of the bounds."""
+    """Format the number of the leader, with a unit, against those of the bounds."""
     roles = {found.lower: " (the lower bound)", found.upper: " (the upper bound)"}
     first, *rest = sorted(values, key=lambda name: name != found.leader)
     others = listed([f"{form(values[name])} with {name}{roles.get(name, '')}" for name in rest])
@@ -242,7 +242,7 @@ def _sessions(found: Standing) -> str:
 
 
 def count_of(images: float) -> str:
-    """Write a number of images.
+    """Format a number of images.
 
     >>> count_of(48_210.0), count_of(12_345_678)
     ('48,210', '12.3 million')
@@ -251,10 +251,10 @@ def count_of(images: float) -> str:
 
 
 def sessions_table(results: SessionsResults) -> Table:
-    """Return columns and rows, one row per learner, the highest AR@1 first; a dash stands for what is missing.
+    """Return columns and rows, one row per learner, the highest AR@1 first; a dash marks missing values.
 
-    Scores are fractions; "forgetting" is recall@1 that classes of earlier sessions lost, "embedded again" counts
-    images.
+    Scores are fractions. "forgetting" is the recall@1 that classes of earlier sessions lost, and "embedded again" the
+    number of re-embedded images.
     """
     averages = [f"AR@{k}" for k in results.ks]
     columns = ["learner", *averages, "last recall@1", "forgetting", "embedded again", "minutes"]
@@ -277,7 +277,7 @@ _MAP_MEANS = (
 
 
 def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Path) -> Path:
-    """Write report.html into a folder, wholly or not at all, and return its path.
+    """Write report.html into a folder atomically, and return its path.
 
     Raises:
         ConfigError: Jinja2 is missing, or the results are of another plan.
@@ -355,7 +355,7 @@ def _seconds(learners: Mapping[str, LearnerResults], width: float) -> alt.LayerC
 
 
 def session_rows(learner: LearnerResults) -> Table:
-    """Return columns and rows of all numbers of a learner, a row per session."""
+    """Return columns and rows with all numbers of a learner, one row per session."""
     ks = list(learner.sessions[0].recall)
     scores = [f"recall@{k}" for k in ks]
     columns = ["session", *scores, "queries", "validation recall@1", "epoch kept", *_COUNTS, *_TIMES]
@@ -378,14 +378,14 @@ def age_rows(learner: LearnerResults) -> Table:
 
 
 def sessions_words(results: SessionsResults) -> list[str]:
-    """Return what is said of learners compared in sessions, a line each."""
+    """Return the headline and the findings of a comparison of learners, one line each."""
     position = standing(results)
     found = sessions_findings(position)
     return [sessions_headline(position), *(f"{one.headline}: {line}" for one in found for line in one.lines)]
 
 
 def sessions_records(results: SessionsResults) -> list[dict[str, Any]]:
-    """Return what every session of every learner came to."""
+    """Return one record per session of every learner, with its results."""
     return [
         {
             "learner": name,
@@ -400,7 +400,7 @@ def sessions_records(results: SessionsResults) -> list[dict[str, Any]]:
 
 
 def sessions_markdown(results: SessionsResults) -> str:
-    """Return what is said of learners compared in sessions and their tables in Markdown."""
+    """Return the headline, findings and tables of a comparison of learners in Markdown."""
     position = standing(results)
     tables = {"Learners": sessions_table(results)}
     for name, learner in results.best_first().items():

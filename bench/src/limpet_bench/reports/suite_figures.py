@@ -1,4 +1,4 @@
-"""The figures of a suite: drawn on the page of its leaderboard, and as files beside it."""
+"""Figures of a suite: charts and tables on the page of its leaderboard, and files beside it."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ if TYPE_CHECKING:
     from limpet_bench.leaderboard import Leaderboard
 
 FOLDER = "figures"
-"""Where the files are, beside results.json."""
+"""Folder of the files, beside results.json."""
 
 Record = Mapping[str, str | float | None]
-"""One number with all that it is of, by the name of a column."""
+"""One number with its keys, by column name."""
 
-_WIDE, _BESIDE = 640.0, 400.0  # pixels of a panel alone, and of one of several
+_WIDE, _BESIDE = 640.0, 400.0  # width in pixels of a single panel, and of one of several
 
 
 @singledispatch
 def charts_of(value: FigureValue, *, phone: bool = False) -> list[alt.LayerChart]:
-    """Return the panels of a figure, all of them as wide as a phone if asked; none where it is a table."""
+    """Return the charts of the panels of a figure, in the width of a phone if requested; none for a table."""
     return []
 
 
 @singledispatch
 def records_of(value: FigureValue) -> Iterator[Record]:
-    """Yield every number of a figure with all that it is of, unrounded; the columns of its CSV."""
+    """Yield every number of a figure, unrounded, with its keys; these are the columns of the CSV file."""
     raise NotImplementedError(f"no records of {type(value).__name__}")
 
 
 @singledispatch
 def table_of(value: FigureValue) -> Table:
-    """Return columns and rows for people."""
+    """Return columns and rows for readers, with rounded numbers."""
     records = list(records_of(value))
     columns = list(dict.fromkeys(name for record in records for name in record))
     rows = [[_for_people(record.get(name)) for name in columns] for record in records]
@@ -181,7 +181,7 @@ def _(value: NumberTable) -> Table:
     rows: list[list[str]] = []
     scenario = ""
     for row in value.rows:
-        if row.scenario != scenario:  # a line of its own, as papers have it
+        if row.scenario != scenario:  # a separate line, as in papers
             rows.append([row.scenario, *[""] * len(heads)])
             scenario = row.scenario
         cells = zip(value.columns, row.values, row.published, strict=True)
@@ -190,7 +190,7 @@ def _(value: NumberTable) -> Table:
 
 
 def _beside(column: TableColumn, own: Spread | None, printed: PublishedNumber | None) -> str:
-    """Write a number with its range and, behind a stroke, what the paper prints.
+    """Format a number with its range and, after a slash, the number printed in the paper.
 
     >>> column = TableColumn(data="", measure="cross", metric="map", unit="%", digits=2)
     >>> _beside(column, Spread.of([50.0, 51.0]), PublishedNumber(value=47.7, deviation=0.25))
@@ -214,7 +214,7 @@ def _beside(column: TableColumn, own: Spread | None, printed: PublishedNumber | 
 
 
 def note_below(value: FigureValue) -> str:
-    """Say what stands in the cells of a table beside what was measured; nothing where that is all."""
+    """Return a note on published numbers and P metrics in a table; empty if it has neither."""
     if not isinstance(value, NumberTable):
         return ""
     sigmoid = any(column.variant == "sigmoid" for column in value.columns)
@@ -256,7 +256,7 @@ def _(value: Matrices) -> Table:
     return ["", *(f"gallery of {held}" for held in generations)], rows
 
 
-# --- embeddings in a plane -------------------------------------------------------------------------------------------
+# --- maps of embeddings ----------------------------------------------------------------------------------------------
 
 
 @charts_of.register
@@ -302,7 +302,7 @@ def _(value: Planes) -> Table:
     return [head[at] for at in keep], [[row[at] for at in keep] for row in rows]
 
 
-# --- how often values occur ------------------------------------------------------------------------------------------
+# --- histograms ------------------------------------------------------------------------------------------------------
 
 
 @charts_of.register
@@ -426,16 +426,16 @@ def _from_to(counts: Sequence[int]) -> str:
 
 
 class Figure(NamedTuple):
-    """A figure of a page.
+    """A figure on a page.
 
     Args:
-        title: Its headline.
-        charts: Its panels, for desks and for phones.
-        table: Its numbers for people.
-        wide: Whether a panel takes the whole width.
-        width: Pixels of its widest panel.
-        note: Why a part of it is not drawn; empty where nothing is missing.
-        below: What has to be said below its table.
+        title: Headline.
+        charts: Panels, each for wide screens and for phones.
+        table: Columns and rows of its numbers.
+        wide: Whether its panels take the whole width of the page.
+        width: Width of its widest panel in pixels.
+        note: Why a part of it is not drawn; empty if nothing is missing.
+        below: Note below its table.
     """
 
     title: str
@@ -448,7 +448,7 @@ class Figure(NamedTuple):
 
 
 def page_figures(results: Leaderboard) -> list[Figure]:
-    """Return the figures of a leaderboard, as its suite orders them."""
+    """Return the figures of a leaderboard, in the order of its suite."""
     found = []
     for name, value in results.figures.items():
         charts = charts_of(value)
@@ -461,7 +461,7 @@ def page_figures(results: Leaderboard) -> list[Figure]:
 
 
 def figure_lines(results: Leaderboard) -> list[str]:
-    """Return a line for every figure of a leaderboard, with its title, and why any is not drawn: for a terminal."""
+    """Return lines for a terminal: every figure with its title, and the reasons why figures are not drawn."""
     drawn = [f"{name}: {value.title}" if value.title != name else name for name, value in results.figures.items()]
     told = {name: plain_text(note) for name, note in results.figure_notes.items()}
     missing = [
@@ -471,7 +471,7 @@ def figure_lines(results: Leaderboard) -> list[str]:
 
 
 def figure_csv(value: FigureValue) -> str:
-    """Return every number of a figure as CSV, unrounded, a line each."""
+    """Return every number of a figure as CSV, unrounded, one line each."""
     records = list(records_of(value))
     stream = io.StringIO()
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -482,7 +482,7 @@ def figure_csv(value: FigureValue) -> str:
 
 
 def figure_markdown(value: FigureValue, heading: str = "#") -> str:
-    """Return the numbers of a figure in Markdown."""
+    """Return the table of a figure in Markdown."""
     below = note_below(value)
     return "\n".join(
         [f"{heading} {plain_text(value.title)}\n", markdown_table(*table_of(value)), *[f"{below}\n"] * bool(below)]
@@ -490,9 +490,9 @@ def figure_markdown(value: FigureValue, heading: str = "#") -> str:
 
 
 def write_figures(results: Leaderboard, folder: str | Path) -> list[Path]:
-    """Write figures/NAME.csv of every figure, figures/NAME.md, and figures/NAME.svg of what is drawn; return the paths.
+    """Write figures/NAME.csv, figures/NAME.md and, for charts, figures/NAME.svg of every figure; return the paths.
 
-    Where the packages that draw are not installed, there is no picture.
+    Without the packages for charts, no SVG files are written.
 
     Raises:
         DataError: A file could not be written.

@@ -1,4 +1,4 @@
-"""MixBCT: MixBCT: Towards Self-Adapting Backward-Compatible Training."""
+"""MixBCT: Towards Self-Adapting Backward-Compatible Training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How classes are spread over the sessions of a plan: a band for every session, with the images of every class."""
+"""Chart of the number of images per class in every session of a plan, with a band per session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FROM_START = ((CROSS, "classes of which the session brings most"), (REVERSE, "c
 
 
 def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> alt.LayerChart:
-    """Draw the images that every session (downwards) brings of every class (to the right), all on one scale."""
+    """Draw the number of images of every class (to the right) in every session (downwards), all on one scale."""
     images, home = np.array(found.images), np.array(found.home)
     sessions, classes = images.shape
     most = max(1, int(images.max()))
@@ -25,7 +25,7 @@ def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> alt.La
     keys = list(_FROM_START if known_from_start(found) else _KEYS)
     keys = keys if others_arrive(found) else keys[:1]
     head = _LINE * bool(found.place) + _LINE * len(keys) + 26
-    room = 0.82  # of a band that the tallest class takes
+    room = 0.82  # share of a band that the tallest bar takes
     frame = Frame(width, head + sessions * band + 46, (_LEFT, head, _RIGHT, 46), (0.0, classes), (sessions, 0.0))
     start, end = frame.x_at(0), frame.x_at(width)
     small: dict[str, Any] = {"size": 12, "colour": SOFT}
@@ -73,13 +73,13 @@ def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> alt.La
 
 
 def known_from_start(found: Arrivals) -> bool:
-    """Return whether classes arrive before the session that is their home, as in the blurry setup."""
+    """Return whether classes have images before their home session, as in the blurry setup."""
     images, home = np.array(found.images), np.array(found.home)
     return any(bool(row[home > session].any()) for session, row in enumerate(images, start=1))
 
 
 def others_arrive(found: Arrivals) -> bool:
-    """Return whether any session brings images of classes of other sessions."""
+    """Return whether any session has images of classes of other sessions."""
     images, home = np.array(found.images), np.array(found.home)
     return any(bool(row[home != session].any()) for session, row in enumerate(images, start=1))
 

@@ -1,4 +1,4 @@
-"""The chief charts of leaderboards and sessions, which `plot` returns."""
+"""Main charts of leaderboards and sessions, which `plot` returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def chief_chart(results: Leaderboard | SessionsResults) -> alt.LayerChart:
-    """Return the chief chart of results."""
+    """Return the main chart of results."""
     if isinstance(results, Leaderboard):
         return pareto_plot(results) or cell_dots(results, results.board.cells[0], width=640)
     return recall_lines(results)

@@ -1,4 +1,4 @@
-"""What learning in sessions costs: growing galleries, images and seconds."""
+"""Charts of the cost of learning in sessions: gallery size, images and seconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ KINDS = {
 
 
 class Growth(NamedTuple):
-    """How the gallery of some learners grows.
+    """Growth of the gallery of learners with the same numbers.
 
     Args:
-        gallery: Images in the gallery after every session.
-        embedded: Images embedded at the end of every session.
-        again: How many images were embedded although an earlier session had.
+        names: Names of the learners.
+        gallery: Number of images in the gallery after every session.
+        embedded: Number of images embedded at the end of every session.
+        again: Total number of images that a session embedded again.
     """
 
     names: tuple[str, ...]
@@ -38,9 +39,9 @@ class Growth(NamedTuple):
     again: int
 
     def layers(self, session: int) -> list[tuple[str, int, int]]:
-        """Return what the gallery consists of after a session, from 0, oldest first.
+        """Return the layers of the gallery after a session (counted from 0), oldest first.
 
-        Every layer is a kind of `KINDS`, the session that embedded it, from 0, and its images.
+        A layer is a key of `KINDS`, the session that embedded it (counted from 0), and its number of images.
         """
         before = self.gallery[session - 1] if session else 0
         fresh = self.gallery[session] - before
@@ -52,7 +53,7 @@ class Growth(NamedTuple):
 
 
 def growths(learners: Mapping[str, LearnerResults]) -> list[Growth]:
-    """Return how galleries grow, learners whose gallery grows alike together, the least embedded again first."""
+    """Return the growth of galleries; learners with the same numbers share one, the least re-embedded come first."""
     alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
     for name, learner in learners.items():
         gallery = tuple(session.gallery_rows for session in learner.sessions)
@@ -63,12 +64,12 @@ def growths(learners: Mapping[str, LearnerResults]) -> list[Growth]:
 
 
 def growth_plot(growth: Growth, most: int, *, width: float = 520) -> alt.LayerChart:
-    """Draw the gallery after every session as a column of layers, a layer per session that embedded it.
+    """Draw the gallery after every session as a column of layers, one per session that embedded images.
 
     Args:
-        growth: What to draw.
-        most: The largest gallery, so that drawings beside each other share one scale.
-        width: Width in pixels; numbers that do not fit are left to the notes of their layers.
+        growth: Growth of a gallery.
+        most: Size of the largest gallery, so that adjacent charts share one scale.
+        width: Width in pixels; numbers that do not fit appear only in the tooltips of their layers.
     """
     count = len(growth.gallery)
     told = "; ".join(
@@ -80,7 +81,7 @@ def growth_plot(growth: Growth, most: int, *, width: float = 520) -> alt.LayerCh
     frame = Frame(width, 252, (0, 20, 0, 42), (0.5, count + 0.5), (0.0, float(most or 1)))
     span, pixels = width / count, frame.inner[1] / (most or 1)
     across = min(0.68 * span, 84.0) / span
-    inset = {"again": (0.9 / span, 0.9 / pixels)}  # the line around what was embedded again lies inside
+    inset = {"again": (0.9 / span, 0.9 / pixels)}  # outlines of re-embedded layers are drawn inside the box
     boxes: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     numbers, totals = [], []
     for session, rows in enumerate(growth.gallery, start=1):
@@ -119,7 +120,7 @@ _LAYERS: dict[str, dict[str, Any]] = {
 
 @cache
 def layer_swatch(kind: str) -> str:
-    """Return the look of a layer, for a legend."""
+    """Return the legend swatch of a layer."""
     if kind == "again":
         return swatch(box(PAPER, edge=REVERSE, dashes=(5, 2.5)))
     return swatch(box(CROSS, 0.28 if kind == "kept" else 1.0))
@@ -133,7 +134,7 @@ def cost_columns(
     *,
     width: float = 520,
 ) -> alt.LayerChart:
-    """Draw what every session cost: a row per learner, a column per session, in two parts above each other."""
+    """Draw the cost of every session: a row per learner, a column per session, as two stacked parts."""
     totals = {name: form(sum(map(sum, found))) for name, found in costs.items()}
     told = "; ".join(
         f"{name}: {', '.join(f'{form(filled)} + {form(hollow)}' for filled, hollow in found)}; in all {totals[name]}"
@@ -142,7 +143,7 @@ def cost_columns(
     count, most = len(next(iter(costs.values()))), max(sum(both) for found in costs.values() for both in found)
     left = min(max(width_of(name, 12.5) for name in costs), 0.3 * width) + 10
     right = max(width_of(words, 12) for words in (*totals.values(), "in all")) + 10
-    unit = 96 / (most or 1.0)  # pixels of a cost
+    unit = 96 / (most or 1.0)  # pixels per unit of cost
     bases, base = {}, 4.0
     for name, found in costs.items():
         base += 14 + max(16.0, unit * max(map(sum, found)))
@@ -165,7 +166,7 @@ def cost_columns(
             note = f"{name}, session {session}: {form(filled)} {kinds[0]}, {form(hollow)} {kinds[1]}"
             x, x2, top = session - across / 2, session + across / 2, bottom - unit * filled
             columns["filled"].append({"x": x, "x2": x2, "y": top, "y2": bottom, "note": note})
-            if unit * hollow > 1.4:  # the line lies inside
+            if unit * hollow > 1.4:  # the outline is drawn inside the box
                 gap = 0.7 / span
                 high = {"y": top - unit * hollow + 0.7, "y2": top - 0.7}
                 columns["hollow"].append({"x": x + gap, "x2": x2 - gap, **high, "note": note})
@@ -182,10 +183,10 @@ def cost_columns(
 
 
 def images_of(learner: LearnerResults) -> list[Range]:
-    """Return for every session the images that went through training steps, and those only embedded."""
+    """Return, for every session, the number of images in training steps and of images that were only embedded."""
     return [(session.trained_images, session.encoded_images) for session in learner.sessions]
 
 
 def seconds_by_session(learner: LearnerResults) -> list[Range]:
-    """Return for every session the seconds of training, and of everything else."""
+    """Return, for every session, the seconds of training and of everything else."""
     return [(session.seconds.training, session.seconds.rest) for session in learner.sessions]

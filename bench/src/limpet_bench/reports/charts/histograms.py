@@ -1,4 +1,4 @@
-"""How often a value occurs: models over each other, or for each model the classes it has seen and those it has not."""
+"""Histograms of a quantity: all models in one chart, or one chart per model with seen and unseen classes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from limpet.reports.readings import shares
 from limpet_bench.pictures.embedding_map import OLD as OLD_MODEL
 from limpet_bench.pictures.histograms import Histograms
 
-_TOP, _KEY = 24.0, 17.0  # of the headline, and of a line of the legend
+_TOP, _KEY = 24.0, 17.0  # heights in pixels of the headline, and of a line of the legend
 _GROUPS = {"seen": "seen by the old model", "unseen": "not seen", "all": "all items"}
 _NEW = (CROSS, SERIES[1], SERIES[2], SERIES[3], SERIES[4], SERIES[5])
 
 
 class _Shape(NamedTuple):
-    """One distribution: what it is called, its bins in per cent, its mean, how many items, and how it is drawn.
+    """One distribution and how to draw it.
 
     Args:
-        clipped: Share of items at the largest length; None where the value does not depend on it.
-        filled: An area rather than an outline.
-        dashed: Whether the outline is, and the line at the mean.
+        name: Name in the legend.
+        values: Share of the items per bin, in per cent.
+        mean: Mean of the quantity.
+        items: Number of items.
+        clipped: Share of items at the maximum length; None if the quantity does not depend on the length.
+        filled: Whether to draw an area instead of an outline.
+        dashed: Whether the outline and the line at the mean are dashed.
     """
 
     name: str
@@ -43,7 +47,7 @@ class _Shape(NamedTuple):
 def histogram_panels(
     title: str, found: Histograms, *, place: str = "", width: float = 640, beside: float | None = None
 ) -> list[alt.LayerChart]:
-    """Draw one chart of all models, or where classes are apart, one of each model."""
+    """Draw one chart of all models; if seen and unseen classes are separated, one chart per model."""
     limits = min(one.edges[0] for one in found.panels.values()), max(one.edges[-1] for one in found.panels.values())
     if not found.split:
         return [_panel(title, place, found.words, _by_model(found), limits, width)]

@@ -1,4 +1,4 @@
-"""Embeddings of a few classes in a plane: a panel for every new model, the old ones at one place in all of them."""
+"""Maps of embeddings of a few classes: a panel per new model, with old embeddings at the same positions in all."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Rows = list[dict[str, Any]]
 Key = list[tuple[str | int, str]]
 
 LAYOUT_NAMES = {"tsne": "t-SNE", "umap": "UMAP", "hyperboloid": "UMAP on a hyperboloid"}
-"""What people call a layout."""
+"""Display names of layouts."""
 
-_HEAD, _GAP, _MARGIN, _LINE = 24.0, 18.0, 14.0, 18.0  # of a panel; a line of the legend
+_HEAD, _GAP, _MARGIN, _LINE = 24.0, 18.0, 14.0, 18.0  # pixels: three of a panel, and a line of the legend
 _NARROW = 480.0
-_APART = 5.0  # pixels: prototypes nearer than this are in one place
-_SEVERAL = 7  # classes whose colours differ
+_APART = 5.0  # pixels: prototypes nearer than this overlap
+_SEVERAL = 7  # number of classes with distinct colours
 
 
 class _Frame(NamedTuple):
-    """Where the plane is in a panel: pixels of its four edges, the place in its middle, and pixels of a unit."""
+    """Position of the plane in a panel: four edges in pixels, the coordinates at its middle, and pixels per unit."""
 
     left: float
     top: float
@@ -56,11 +56,10 @@ class _Frame(NamedTuple):
 
 
 def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> alt.LayerChart:
-    """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, a colour for a class.
+    """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, coloured by class.
 
-    Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points.
-    More than seven classes share colours; their numbers distinguish them. Panels share one scale, the same in both
-    directions.
+    Old embeddings that count as noise are black crosses. The number of a class is at the middle of its points. Colours
+    repeat after seven classes; the numbers distinguish these classes. All panels share one scale for both directions.
     """
     panels = [*[OLD] * (found.apart or not found.models), *found.models]
     columns = 1 if width < _NARROW else min(len(panels), 3 if len(panels) in (3, 5, 6, 9) else 2)
@@ -108,9 +107,9 @@ _LAYERS = ("rings", "panels", "models", "old", "new", "noise", "origins", "proto
 
 
 def own_side(found: EmbeddingMap, model: str) -> float | None:
-    """Return which share of a new model's points lies nearer to the old centre of its class than to any other's.
+    """Return the share of a new model's points for which the nearest old class centre is that of their own class.
 
-    None where old or new embeddings are not shown.
+    None if old or new embeddings are not shown.
     """
     centres = {one.name: (np.mean(one.x), np.mean(one.y)) for one in found.clusters if one.model == OLD and one.ids}
     of_model = [one for one in found.clusters if one.model == model]
@@ -160,7 +159,7 @@ def _panel(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap, model: st
     wide = frame.right - frame.left
     name = "old model" if model == OLD else model
     drawn["models"].append({"x": frame.left, "y": frame.top - 8, "text": cut(name, wide)})
-    edges = {"x": frame.left + 0.5, "x2": frame.right - 0.5, "y": frame.top, "y2": frame.bottom}  # not to be cut
+    edges = {"x": frame.left + 0.5, "x2": frame.right - 0.5, "y": frame.top, "y2": frame.bottom}  # not cut off
     drawn["panels"].append(edges)
     if _has_origin(found):
         _rings(drawn, frame)
@@ -196,7 +195,7 @@ def _cross(x: float, y: float, radius: float) -> Rows:
 
 
 def _prototypes(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap) -> None:
-    """Draw old prototypes, those in one place inside each other: similar classes have nearly the same one."""
+    """Draw old prototypes; overlapping ones are drawn smaller, because similar classes have nearly the same one."""
     places: list[tuple[float, float]] = []
     for name, (x, y) in found.prototypes.items():
         across, down = frame.across(x), frame.down(y)
@@ -210,7 +209,7 @@ def _prototypes(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap) -> N
 
 
 def _numbers(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap, shown: Sequence[str]) -> None:
-    """Write the number of every class at the middle of its points; those in one place beside each other."""
+    """Write the number of every class at the middle of its points; overlapping numbers are listed together."""
     places: list[tuple[float, float, list[int]]] = []
     for number, name in enumerate(found.classes, start=1):
         of_class = [one for one in found.clusters if one.name == name and one.model in shown and one.x]
@@ -275,7 +274,7 @@ def _sample(drawn: dict[str, Rows], mark: str | int, x: float, y: float) -> None
 
 
 def _flowing(entries: Sequence[str], width: float) -> list[tuple[int, float]]:
-    """Return the line and the left edge of every entry, as many beside each other as fit.
+    """Return the line and the left edge of every legend entry, with as many entries per line as fit.
 
     >>> _flowing(["a" * 20] * 3, 400)
     [(0, 0.0), (0, 196.4), (1, 0.0)]

@@ -1,4 +1,4 @@
-"""The panels of the figures that a suite asks for: lines over a setting, grouped bars, and matrices of generations."""
+"""Panels of the figures of a suite: lines over a setting, grouped bars, and matrices of generations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Layers = list[alt.Chart | None]
 
-_LETTERS, _ROW = 12.0, 17.0  # height of letters in a legend, and of its rows
+_LETTERS, _ROW = 12.0, 17.0  # font size of a legend, and height of its rows
 _NAMED, _MARKED = 12, 30  # maximum number of values with a tick each, and with a mark each
 SIGNED = ("p_up", "p_comp")
 """Measures that are differences."""
 
 
 class Look(NamedTuple):
-    """How one of several things is drawn: its colour, whether dashed or pale, and the shape of its marks."""
+    """Appearance of a series: its colour, whether it is dashed or pale, and the shape of its marks."""
 
     colour: str
     again: bool
@@ -35,12 +35,12 @@ class Look(NamedTuple):
 
 
 def look(number: int) -> Look:
-    """Return how the thing of this place is drawn; of 42 no two are alike."""
+    """Return the appearance of the series with this number; the first 42 differ."""
     return Look(SERIES[number % len(SERIES)], bool(number // len(SERIES) % 2), number % 6)
 
 
 def names_of(things: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what rows and measures are called together: no more than tells them apart, and never nothing.
+    """Return the shortest distinct names for pairs of row and measure; a name is never empty.
 
     >>> names_of([("bct", "cross"), ("p2s", "cross")]), names_of([("bct", "cross"), ("bct", "self_new")])
     (['bct', 'p2s'], ['cross', 'self (new)'])
@@ -56,7 +56,7 @@ def names_of(things: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def written(measure: str, value: Spread | None) -> str:
-    """Write a mean with its range, if there is one."""
+    """Format a mean with its range over seeds, if there are several."""
     form = signed if measure in SIGNED else score
     if value is None:
         return form(None)
@@ -64,17 +64,18 @@ def written(measure: str, value: Spread | None) -> str:
 
 
 def reach(values: Sequence[Spread | None]) -> Range | None:
-    """Return the lowest and the highest number of all; None where nothing is defined."""
+    """Return the lowest and the highest value of all; None if none is defined."""
     known = [value for value in values if value is not None]
     return (min(one.lowest for one in known), max(one.highest for one in known)) if known else None
 
 
 class _Head(NamedTuple):
-    """What stands above the axes: the place of a panel, a legend in rows of (number, name, where it begins).
+    """Headline and legend above the axes.
 
     Args:
         place: The headline of the panel.
-        names: Of what is drawn, in its order.
+        rows: Rows of the legend, with number, shortened name and left edge in pixels of every entry.
+        names: Names of the series, in their order.
     """
 
     place: str
@@ -83,7 +84,7 @@ class _Head(NamedTuple):
 
     @classmethod
     def of(cls, place: str, names: list[str], width: float) -> _Head:
-        """Lay out a legend in rows that fit a width; a single name needs none."""
+        """Lay out a legend in rows that fit a width; a single name has no legend."""
         rows: list[list[tuple[int, str, float]]] = []
         at = width
         for number, name in enumerate(names if len(names) > 1 else ()):
@@ -99,11 +100,11 @@ class _Head(NamedTuple):
         return 20.0 * bool(self.place) + _ROW * len(self.rows)
 
     def layers(self, frame: Frame, sample: Callable[[Frame, Look, float, float, str], Layers]) -> Layers:
-        """Write it above the axes.
+        """Draw headline and legend above the axes.
 
         Args:
-            frame: Of the panel.
-            sample: Draws a look on 26 pixels to the right of a place, given its middle.
+            frame: Frame of the panel.
+            sample: Function that draws a sample of 26 pixels, given frame, look, left edge, vertical middle and name.
         """
         start = frame.x_at(0)
         headline = {"x": start, "y": frame.y_at(14), "text": cut(self.place, frame.width)}
@@ -143,7 +144,7 @@ def _alpha(drawn: Look) -> float:
 def lines_panel(
     panel: LinePanel, title: str, across: str, up: str, *, log: bool = False, width: float = 640, height: float = 320
 ) -> alt.LayerChart:
-    """Draw lines with the range over seeds as a band; where nothing is defined a line has no mark."""
+    """Draw lines with the range over seeds as a band; undefined values have no mark."""
     names = names_of([(line.label, line.measure) for line in panel.lines])
     head = _Head.of(panel.place, names, width)
     values = sorted({point.at for line in panel.lines for point in line.points}) or [0.0]
@@ -186,7 +187,7 @@ def lines_panel(
 
 
 def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> alt.LayerChart:
-    """Draw bars below each other, in groups, with whiskers over the range of seeds and the means to the right."""
+    """Draw groups of horizontal bars, with whiskers for the range over seeds and the means to the right."""
     names = names_of([(series.label, series.measure) for series in panel.series])
     head = _Head.of(panel.place, names, width)
     step, top = 17.0, head.height + 8
@@ -239,13 +240,13 @@ def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> a
 def matrix_panel(
     panel: GenerationMatrix, title: str, measure: str, limits: Range, *, width: float = 340
 ) -> alt.LayerChart:
-    """Draw what queries of every generation score on the galleries of those before, marked where that is compatible.
+    """Draw the scores of the queries of every generation on the galleries of earlier generations.
 
     Args:
         panel: The matrix.
-        title: Of the figure.
-        measure: What it holds; where that is "cross", pairs above the older model's own score are marked.
-        limits: Ends of the colours, the same for panels beside each other.
+        title: Title of the figure.
+        measure: Measure of the matrix; for "cross", pairs that score above the older model itself are marked.
+        limits: Ends of the colour scale, the same for adjacent panels.
         width: Width in pixels.
     """
     values = means_of(panel)
@@ -256,10 +257,10 @@ def matrix_panel(
 
 
 def means_of(panel: GenerationMatrix) -> NDArray[np.float64]:
-    """Return the means of a matrix, NaN where there is none."""
+    """Return the means of a matrix (generations, generations), NaN if undefined."""
     return np.array([[np.nan if one is None else one.mean for one in row] for row in panel.values])
 
 
 def matrix_range(found: Matrices) -> Range:
-    """Return the lowest and the highest mean of all panels, so that they share one scale."""
+    """Return the lowest and the highest mean of all panels, for one common scale."""
     return heat_range([means_of(panel) for panel in found.panels]) or (0.0, 1.0)

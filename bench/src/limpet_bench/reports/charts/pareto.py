@@ -1,4 +1,4 @@
-"""P_up over P_comp of the labels of a leaderboard, with the front."""
+"""Chart of P_up over P_comp of the labels of a leaderboard, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from limpet_bench.leaderboard import CellMean, Leaderboard
 
-_MANY = 9  # labels whose names have room beside their marks
+_MANY = 9  # maximum number of labels with names beside their marks
 
 
 def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> alt.LayerChart | None:
-    """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
+    """Draw P_up over P_comp as means over cells with deviations, and the front; None if no label has both.
 
-    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number. Many labels have their place in
-    `pareto_points` instead of a name.
+    Marks outside P_comp -1 to 2 or P_up -1 to 1 are drawn at the edge with their number. If there are many labels,
+    marks have their position in `pareto_points` instead of their name.
     """
     front, points = results.board.front, pareto_points(results)
     if front is None or not points:
@@ -35,7 +35,7 @@ def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420
     frame = plane(*ends, (width, height))
     corners = sorted({(points[name][0].mean, points[name][1].mean) for name in front.labels})
     (left, right), (low, high) = frame.x, frame.y
-    border = [(left, corners[0][1])]  # of what the labels of the front beat
+    border = [(left, corners[0][1])]  # border of the area that the labels on the front dominate
     for (reached, kept_there), (_, following) in zip(corners, [*corners[1:], (0.0, low)], strict=True):
         border += [(reached, kept_there), (reached, following)]
     inside = [{"x": min(max(x, left), right), "y": min(max(y, low), high)} for x, y in border]
@@ -65,7 +65,7 @@ def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:
 
 
 def numbered(points: Collection[str]) -> bool:
-    """Return whether marks are numbered: the names of this many marks would overlap."""
+    """Return whether marks are numbered, because the names of so many marks would overlap."""
     return len(points) > _MANY
 
 

@@ -1,4 +1,4 @@
-"""Recall over sessions."""
+"""Chart of recall over sessions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
 
-_LINE, _TIE, _LETTERS = 16.0, 20.0, 12.5  # from one name to the next, from a line to its name, height of letters
+_LINE, _TIE, _LETTERS = 16.0, 20.0, 12.5  # pixels between two names, pixels from a line to its name, and font size
 
 
 class Look(NamedTuple):
-    """How a learner is drawn in all charts.
+    """Appearance of a learner in all charts.
 
     Args:
-        colour: Of its line and marks.
-        shape: Of its marks; None has no marks: a bound.
+        colour: Colour of its line and marks.
+        dashes: Dash pattern of its line; None for a solid line.
+        shape: Shape of its marks; None for a bound, which has no marks.
     """
 
     colour: str
@@ -33,9 +34,9 @@ class Look(NamedTuple):
 
 
 def looks(results: SessionsResults) -> dict[str, Look]:
-    """Return how every learner is drawn; bounds as black lines, others by their place in the results.
+    """Return the appearance of every learner: bounds are black lines, others depend on their position in the results.
 
-    Of 42 learners no two have both colour and shape alike.
+    The combinations of colour and shape of the first 42 learners differ.
     """
     bounds = {"lower": Look(INK, (1.5, 4), None), "upper": Look(INK, (8, 3), None)}
     found = {name: bounds[side] for name, side in results.bounds.by_name().items()}
@@ -47,16 +48,16 @@ def looks(results: SessionsResults) -> dict[str, Look]:
 
 @cache
 def learner_swatch(look: Look) -> str:
-    """Return the line and the mark of a learner for a legend."""
+    """Return the legend swatch of a learner: its line and its mark."""
     marked = () if look.shape is None else (mark(look.colour, look.shape, radius=4.2),)
     return swatch(line(look.colour, look.dashes, 1.8), *marked)
 
 
 def recall_lines(results: SessionsResults, *, width: float = 640) -> alt.LayerChart:
-    """Draw recall@1 after every session, a line per learner with its name at the end.
+    """Draw recall@1 after every session, one line per learner with its name at the end.
 
-    Between the bounds, where both are known, lies a band. The learner that comes first of those that are no bounds
-    has a thicker line. Where names do not fit below each other, none is written: a legend is needed anyway.
+    If both bounds are known, the area between them is shaded. The best learner that is not a bound has a thicker line.
+    If the names do not all fit, none is written; a legend then identifies the lines.
     """
     done, drawn = results.done, looks(results)
     series = {name: recall_series(learner) for name, learner in results.best_first().items()}
@@ -115,10 +116,10 @@ def recall_series(learner: LearnerResults) -> list[float]:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return the places nearest to those wanted, by least squares, that are a gap apart and within limits.
+    """Move positions apart: return the least-squares nearest positions with a minimum gap, within limits.
 
-    They keep their order. Places that are too near each other are pooled about their mean until none are (the pool of
-    adjacent violators, on places less their rank times the gap). They leave the limits only where they cannot fit.
+    The order is kept. The positions, minus their rank times the gap, are fitted by isotonic regression (pool adjacent
+    violators). Positions exceed the limits only if they cannot all fit.
 
     >>> spread([10.0, 11.0, 50.0], 10.0, 0.0, 100.0)
     [5.5, 15.5, 50.0]

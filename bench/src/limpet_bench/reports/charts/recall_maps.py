@@ -1,4 +1,4 @@
-"""Recall of the classes of every session after every session, as a heat map."""
+"""Heat map of the recall of the classes of every session, after every session."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def recall_map(name: str, learner: LearnerResults, limits: Range, *, width: float = 340) -> alt.LayerChart:
     """Draw recall@1 of the classes of every session (columns) after every session (rows).
 
-    Cells on the diagonal, the classes of the session itself, are outlined; a group of which nothing was asked although
-    it was known is a dash. Numbers that do not fit are left out.
+    Cells on the diagonal, the classes of the session itself, are outlined. A dash marks known classes without queries.
+    Numbers that do not fit are left out.
     """
     rows, left = learner.recall_by_age, 26.0
     groups, told = max(1, len(rows[0])), []
@@ -53,7 +53,7 @@ def recall_map(name: str, learner: LearnerResults, limits: Range, *, width: floa
 
 
 def recall_range(results: SessionsResults) -> Range:
-    """Return the lowest and the highest recall@1 of any group of classes, so that maps share one scale."""
+    """Return the lowest and the highest recall@1 of any group of classes, for one common scale."""
     rows = (row for learner in results.learners.values() for row in learner.recall_by_age)
     values = [value for row in rows for value in row if value is not None]
     return (min(values), max(values)) if values else (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Scores of every label in a cell of a leaderboard, as a forest plot."""
+"""Forest plot of the scores of every label in a cell of a leaderboard."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from limpet_bench.leaderboard import Entry, Leaderboard, LeaderboardCell, Standings
 
 GIVEN = {"self_old": ("old", OLD, None), "self_independent": ("independent", INDEPENDENT, (5.0, 3.0))}
-"""Names, colours and dashes of the models that a cell of a leaderboard is given."""
+"""Names, colours and dashes of the given models of a cell."""
 
 
 def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340) -> alt.LayerChart:
-    """Draw the score that ranks of every label in a cell: each seed, the mean and the deviation.
+    """Draw the ranking score of every label in a cell: each seed, the mean and the deviation.
 
-    Lines are the old system and the independent model. Labels are in the order of the leaderboard; one far below the
-    others is named at the edge, one without a score says so.
+    Lines mark the old system and the independent model. Labels are in the order of the leaderboard. A score far outside
+    the others is named at the edge; labels without a score are marked as such.
     """
     board, name = results.board, results.board.ranked_by
     best = min((found.rank for found in cell.labels.values() if found.rank is not None), default=None)
@@ -71,9 +71,9 @@ def _label_row(results: Leaderboard, cell: LeaderboardCell, entry: Entry, best: 
 
 
 def _cell_reach(board: Standings, cell: LeaderboardCell) -> Range:
-    """Return the lowest and highest score to draw: the given models, and the labels that are not far off.
+    """Return the lowest and highest score to draw, over the given models and the labels that are not outliers.
 
-    Labels four times further from the best than the median is would flatten the others.
+    Outliers are more than four times as far from the best label as the median. They would compress the others.
     """
     means = [found for entry in board.labels if (found := cell.labels[entry.label].means.get(board.ranked_by))]
     given = [mean.mean for mean in cell.references.values()]
@@ -85,5 +85,5 @@ def _cell_reach(board: Standings, cell: LeaderboardCell) -> Range:
     near = [mean for mean in means if abs(mean.mean - values[0]) <= reach]
     low = min([*given, *(mean.mean - (mean.deviation or 0.0) for mean in near)])
     high = max([*given, *(mean.mean + (mean.deviation or 0.0) for mean in near)])
-    room = 0.06 * (high - low) if len(near) < len(means) else 0.0  # for arrows, beside the line of the old system
+    room = 0.06 * (high - low) if len(near) < len(means) else 0.0  # room for arrows, beside the line of the old system
     return low - room * (not lower), high + room * lower

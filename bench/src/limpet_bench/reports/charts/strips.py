@@ -1,4 +1,4 @@
-"""A few queries with what several models find first: pictures, each marked as right or wrong."""
+"""Chart of a few queries with the first hits of several models as pictures, marked as right or wrong."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from limpet_bench.pictures.strips import Hit, Strips
 
 Rows = list[dict[str, Any]]
 
-_GAP, _APART, _LINE = 8.0, 22.0, 18.0  # between pictures, between models, and a line of words
-_SMALLEST, _LARGEST = 44.0, 84.0  # pixels of a picture
+_GAP, _APART, _LINE = 8.0, 22.0, 18.0  # pixels between pictures, between models, and of a line of text
+_SMALLEST, _LARGEST = 44.0, 84.0  # minimum and maximum pixels per side of a picture
 _KEY = 26.0
 
 
 def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) -> alt.LayerChart:
-    """Draw a row per query: its picture, and the first hits of every model beside it or, where they do not fit, below.
+    """Draw a row per query: its picture, and the first hits of the models side by side or, if too wide, one per line.
 
-    A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross; a hit without a judgement a thin
-    one. Items without a picture have the name of their class.
+    A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross, and a hit that was not judged a
+    thin frame. Items without a picture show the name of their class.
     """
     most, models = _most(found), len(found.models)
     side = (width - models * _APART - (most - 1) * models * _GAP - 4) / (1 + models * most)
@@ -104,7 +104,7 @@ def _badges(frame: Frame, rows: Rows, name: str) -> alt.Chart | None:
 
 
 def strips_width(found: Strips) -> float:
-    """Return the width in pixels at which hits of all models stand beside each other, from 640 up to that of a page."""
+    """Return the width in pixels that fits the hits of all models side by side, between 640 and 1,040."""
     asked, models = _most(found), len(found.models)
     return min(1040.0, max(640.0, 4 + models * _APART + models * (asked - 1) * _GAP + (1 + models * asked) * 60))
 
