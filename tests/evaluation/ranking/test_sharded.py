@@ -18,7 +18,7 @@ from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.evaluation.ranking import sharded as sharding
 from limpet.evaluation.ranking.engine import nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.ranking.sharded import mapped_from, sharded
+from limpet.evaluation.ranking.sharded import mapped_from, searching, sharded
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.geometry import SPACES
@@ -151,9 +151,11 @@ def test_processes_hand_over_errors_and_their_own_end() -> None:
             rank(query, np.eye(3, dtype=np.float32), RowLists.of([[0], [1]]))
         assert found.value.expected == "vectors of one space"
         assert rank(query, query, RowLists.of([[0], [1]])).ranks.tolist() == [0, 0]
-        os.kill(processes.submit(1, os.getpid).result(), signal.SIGKILL)
-        with pytest.raises(ConfigError, match="ended before"):
-            rank(query, query, RowLists.of([[0], [1]]))
+        with searching(query, query, RowLists.of([[0], [1]]), RowLists.of([[], []])) as (part, _):
+            os.kill(processes.submit(1, os.getpid).result(), signal.SIGKILL)
+            for bounds in ((0, 1), (1, 2)):  # the second block meets a new process, which has no part
+                with pytest.raises(ConfigError, match="ended before"):
+                    part.counts(bounds)
     with pytest.raises(ConfigError), sharded(0):
         pass
 

@@ -259,6 +259,8 @@ def _open(key: _Key, *about: Any) -> None:
 
 
 def _call(key: _Key, method: str, *arguments: Any) -> Any:
+    if key not in _OPEN:
+        raise BrokenExecutor("the worker that had this part has ended")
     return getattr(_OPEN[key], method)(*arguments)
 
 
