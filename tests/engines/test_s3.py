@@ -13,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from crash.object_server import BUCKET, Network, ObjectServer
@@ -105,6 +107,19 @@ def test_a_service_that_sends_elsewhere_passes_on_a_signature_for_itself_alone(
     assert {host for host, _ in heard} == {"127.0.0.1", "localhost"}
     assert all("SignedHeaders=host;" in key for _, key in heard if key)
     assert object_server.environment["AWS_SECRET_ACCESS_KEY"] not in str(heard)
+
+
+def test_settings_of_other_tools_lead_no_client_elsewhere(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lance and the client of the bucket look up more than is documented, and not the same."""
+    for name in ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE"):
+        monkeypatch.setenv(name, "true")
+    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:1")
+    bucket = Bucket(place)
+    lance.write_dataset(pa.table({"id": ["a"]}), f"{bucket.url}/t.lance", storage_options=bucket.options)
+    assert bucket.folders() == ["t.lance"]
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    assert Bucket(place).options["aws_endpoint"] == "https://s3.eu-west-3.amazonaws.com"
 
 
 def test_a_forked_process_is_told_that_it_cannot_use_a_bucket(place: str) -> None:

@@ -67,7 +67,7 @@ class Bucket:
 
     @cached_property
     def _client(self) -> Any:
-        options: Any = {**self.options, "virtual_hosted_style_request": "false"}
+        options: Any = self.options
         return S3Store(self.name, prefix=self.prefix, config=options, retry_config=_RETRIES)
 
     def read(self, name: str) -> tuple[bytes, str] | None:
@@ -145,7 +145,7 @@ class Bucket:
 
 
 def _options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of S3 clients; other settings that a client might look up itself are ignored."""
+    """Return the options of S3 clients, also those that a client would else look up under other names."""
     keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     missing = [key for key in keys if not environment.get(key)]
     if missing:
@@ -164,13 +164,16 @@ def _options(environment: Mapping[str, str]) -> dict[str, str]:
             to_do="where no encryption is needed, as on this machine, set AWS_ALLOW_HTTP=true.",
             intact="Nothing was opened.",
         )
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     found = {
         "aws_access_key_id": environment[keys[0]],
         "aws_secret_access_key": environment[keys[1]],
         "aws_session_token": environment.get("AWS_SESSION_TOKEN"),
-        "aws_region": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1",
-        "aws_endpoint": endpoint,
-        "aws_allow_http": "true" if plain else None,
+        "aws_region": region,
+        "aws_endpoint": endpoint or f"https://s3.{region}.amazonaws.com",
+        "aws_allow_http": "true" if plain else "false",
+        "aws_virtual_hosted_style_request": "false",
+        "aws_skip_signature": "false",
     }
     return {name: value for name, value in found.items() if value}
 
