@@ -155,7 +155,7 @@ class Curve(_OfMeasures):
 
 
 class Bars(_OfMeasures):
-    """Bars beside each other.
+    """Grouped bars.
 
     Args:
         over: Groups of adjacent bars: the scenarios (or plans), the data sets, or the rows.
@@ -169,8 +169,9 @@ class Column(_Asked):
     """One column of a table, which is repeated for every data set.
 
     Args:
-        measure: See `_OfMeasures`, or "average", the mean of cross and self (new); "cross" when left out.
-        metric: Likewise.
+        measure: "cross", "self_new", … or "p_comp"; or "average", the mean of cross and self (new). Default: "cross",
+            or the only measure of sessions.
+        metric: Metric; the ranking one when left out.
         title: Title; measure and metric when left out.
         variant: Variant of P_up and P_comp: "raw", or "sigmoid", which P_score always is.
         unit: "fraction" or "%".
@@ -225,8 +226,9 @@ class Matrix(_OfRows):
 
     Args:
         rows: Labels of the rows; each is a matrix.
-        measure: See `_OfMeasures`. With "cross", the diagonal has the score of a generation on its own gallery.
-        metric: Likewise.
+        measure: "cross", "self_new", … or "p_comp". With "cross", the diagonal has the score of a generation on its own
+            gallery.
+        metric: Metric; the ranking one when left out.
     """
 
     TRACKS = ("images",)
@@ -375,7 +377,7 @@ class Histogram(_OfModels):
     show: tuple[Literal["old", "new"], ...] = Field(("old", "new"), min_length=1)
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse one side of what is between two."""
+        """Refuse ``show`` for the angle, which is between old and new embeddings."""
         super().check(name, suite)
         refuse(
             self.of == "angle" and "show" in self.model_fields_set,
@@ -390,10 +392,10 @@ class Strips(_OfRows):
     For an upgrade, the old model's hits are shown beside those of every row, all in the old gallery.
 
     Args:
-        queries: Number of queries, from those for which models differ in the number of right hits.
+        queries: Number of queries; those for which models differ in the number of right hits are preferred.
         hits: Number of hits per query.
-        after: On the track "sessions", hits after the "last" session, or after "every" one of queries that all
-            sessions know.
+        after: On the track "sessions", show hits after the "last" session, or after "every" session for queries of
+            classes that all sessions know.
         seed: Random seed for drawing queries.
     """
 

@@ -172,7 +172,7 @@ def _bars(spec: Bars, name: str, found: Finished) -> FigureValue | None:
             ]
             panels.append(BarPanel(place=words, groups=list(labels), series=series))
     else:
-        part = ("data", "scenario").index(spec.over)  # of a place
+        part = ("data", "scenario").index(spec.over)  # index in a place
         apart: dict[str, list[Place]] = {}
         for place in places:
             apart.setdefault(place[1 - part], []).append(place)
@@ -215,7 +215,7 @@ def _table(spec: Table, name: str, found: Finished) -> FigureValue | None:
 
 
 class _Placed(NamedTuple):
-    """A column with the data sets that it is of, its measure, and its metric: of several sets, those joined."""
+    """A column with its data sets, measure and metric; the metrics of several data sets are joined."""
 
     asked: Column
     sets: tuple[str, ...]

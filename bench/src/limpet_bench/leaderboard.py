@@ -223,7 +223,7 @@ class BenchRuns(_Open):
     Args:
         rows: The runs, including failed ones.
         combined: Runs over several test sets at once.
-        tuning: The trials that chose options, with names of the bench's choice.
+        tuning: The trials that chose options, as plain records.
         figures: Figures and tables beside the leaderboard, by name.
         figure_notes: Reasons why a figure, or a part of it, is not drawn, by name.
         facts: Sizes of the data sets, if the suite does not record them.
@@ -404,7 +404,7 @@ class Leaderboard(Results):
     """The results of a bench.
 
     Args:
-        tuning: The trials that chose options, with names of the bench's choice.
+        tuning: The trials that chose options, as plain records.
         rows: The runs, including failed ones.
         combined: Runs over several test sets at once.
         figures: Figures and tables beside the leaderboard, by name.

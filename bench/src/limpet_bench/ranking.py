@@ -47,8 +47,8 @@ SYSTEMS = ("self_old", "self_independent", "self_new", "cross")
 def combined_over_test_sets(rows: Sequence[Run]) -> list[CombinedRun]:
     """Return one row for every run over several test sets, with averaged P metrics.
 
-    Every set counts by its own metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on one of them has no
-    row.
+    Every set is scored by its own ranking metric (AdvBCT, section 4.1; NDPP, section IV). A run that failed on a set
+    has no row.
     """
     runs: dict[tuple[str | None, str, str, str, int], list[Run]] = {}
     for row in rows:
@@ -230,7 +230,7 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
     values = runs.values(ranked_by, places, ranked)
     ranks = cell_ranks(values, higher_is_better=ranked_by not in lower)
     judged = ranks_by_data_set(ranks, [runs.models_of(place)[0] for place in places])
-    averaged = judged if len(judged) > 1 else ranks  # of one data set there is nothing to test, and cells say more
+    averaged = judged if len(judged) > 1 else ranks  # a single data set allows no test, and its cells give finer ranks
     average = dict(zip(ranked, averaged.mean(axis=0).tolist(), strict=True)) if places and ranked else {}
     rank_of = {place: dict(zip(ranked, row.tolist(), strict=True)) for place, row in zip(places, ranks, strict=True)}
     front = _front(runs)

@@ -1,4 +1,4 @@
-"""A suite from its first trial to the runs of its leaderboard."""
+"""Running a suite: trials, choice of settings, and the runs of the leaderboard."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
 
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
-    """Return the rows of a leaderboard, as they were chosen."""
+    """Return the rows of a leaderboard, with the chosen settings."""
     return list(Planner(suite, root, chosen=chosen_settings(suite, trials)).rows())
 
 

@@ -1,4 +1,4 @@
-"""Implementations of all kinds of tasks, and readers of their outputs."""
+"""Implementations of all kinds of tasks, and functions that read their outputs."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def sessions(settings: Settings, place: Place) -> SessionScores:
     learner = LearnerResults.of(experiment, records)
     recall = {f"ar@{k}": value for k, value in learner.average_recall.items()}
     last = {"last": records[-1].recall["1"], "forgetting": learner.forgetting}
-    known = records[0].seconds.training if "first" in place.needs else 0.0  # that task's
+    known = records[0].seconds.training if "first" in place.needs else 0.0  # counted by that task
     return {
         "scores": {**recall, **last},
         "sessions": [record.to_dict() for record in records],
@@ -474,7 +474,7 @@ class Items:
 
     def old(self) -> EmbeddingSet:
         """Return all items by the old model, on the space of the new ones, with labels if available."""
-        if self.settings["part"] == "training":  # opens the file that training may have left
+        if self.settings["part"] == "training":  # reuses the cache file that training may have left
             found = cached_embeddings(self.old_model, self.images(), self.place.cache, device=self.device)
         else:
             query, gallery = read_sides(self.place.needs["old"])
@@ -501,7 +501,7 @@ class Items:
 
 
 def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
-    """Lay out a few classes by the old and the new models, one example after the other."""
+    """Lay out embeddings of a few classes by the old and the new models, one map per example."""
     items, seed = Items(settings, place), settings["seed"]
     old = items.old()
     prototypes = prototypes_of(old)
@@ -511,7 +511,7 @@ def plane(settings: Settings, place: Place) -> dict[str, list[EmbeddingMap]]:
         ways["drawn"] = CLASSES
     chosen = [named] if named else choose_classes(prototypes, **ways, examples=settings["examples"], seed=seed)
     noise: list[str] = []
-    if settings["credible"] is not None:  # what MixBCT's denoising leaves out, which keeps a share of every class
+    if settings["credible"] is not None:  # noise is what MixBCT's denoising leaves out of every class
         credible = credible_rows(*labelled_features(old), settings["credible"]).numpy()
         noise = list(old.ids[np.flatnonzero(~credible)])
     planes = []
@@ -528,7 +528,7 @@ CLASSES = 6
 
 
 def histogram(settings: Settings, place: Place) -> dict[str, Histograms]:
-    """Count values of single items, by the old model and by every new one."""
+    """Compute histograms of values of items, for the old model and every new one."""
     items = Items(settings, place)
     generator = np.random.default_rng(settings["seed"])
     if settings["part"] == "training":
@@ -554,7 +554,7 @@ def histogram(settings: Settings, place: Place) -> dict[str, Histograms]:
 
 
 def strips(settings: Settings, place: Place) -> dict[str, Strips]:
-    """Search the old gallery by the old model and by every new one, and keep a few queries."""
+    """Search the old gallery with the old model and with every new one, and keep a few queries."""
     old = read_sides(place.needs["old"])
     models = {OLD_MODEL: Searched(old[0], [old[1]])}
     for number, label in enumerate(settings["labels"]):
@@ -569,7 +569,7 @@ OLD_MODEL = "old model"
 
 
 def session_strips(settings: Settings, place: Place) -> dict[str, Strips]:
-    """Search what learners embedded by then, after the last session or after every one, and keep a few queries."""
+    """Search the galleries of learners after the last session or after every one, and keep a few queries."""
     setting = open_setting(settings, place.root)
     last = setting.plan.sessions
     every = settings["after"] == "every"
@@ -594,7 +594,7 @@ def _searched_by_sessions(
 
 
 def with_pictures(found: Strips, images: Iterable[ImageSet]) -> Strips:
-    """Return strips with small pictures of all their items, of whichever set knows them."""
+    """Return strips with thumbnails of their items, from whichever image set has them."""
     from base64 import b64encode
 
     pixels: dict[str, Any] = {}
@@ -607,7 +607,7 @@ def with_pictures(found: Strips, images: Iterable[ImageSet]) -> Strips:
 
 
 def arrivals(settings: Settings, place: Place) -> dict[str, list[JsonValue]]:
-    """Count the images of every class that a plan brings in every session."""
+    """Count the images of every class in every session of a plan."""
     setting = open_setting(settings, place.root)
     order = np.argsort(setting.home, kind="stable")
     counts = setting.plan.training_counts[setting.plan.classes_seen(setting.plan.sessions - 1)]
@@ -631,4 +631,4 @@ STEPS: dict[str, Step] = {
     "session-strips": session_strips,
     "arrivals": arrivals,
 }
-"""By the kind of a task."""
+"""Implementations by kind of task."""

@@ -45,7 +45,7 @@ class Data:
         name: A key of `limpet.data.DATASETS`, or of `limpet.data.TEXT_DATASETS` on the track "features";
             or the path of a folder of images, or of an ``.npz`` file.
         options: Options of its reader.
-        validation: Further options for trials: they set validation images apart.
+        validation: Further options of the reader for trials, which hold out validation images.
     """
 
     name: Annotated[str, BeforeValidator(str)]
@@ -216,8 +216,8 @@ class Run:
         old: Training of the old model; that of the independent one when left out.
         independent: Training of the independent model; that of the new one when left out.
         predecessor: The run whose new model this one succeeds, as in a chain; the old model when left out.
-        gallery: The run whose new model embedded the gallery that is searched; the old model did when left out.
-        baseline: What "self_old" is of with ``gallery``: that run's "own" model, or the "independent" one of its
+        gallery: The run whose new model embedded the gallery that is searched; the old model when left out.
+        baseline: Model of "self_old" with ``gallery``: that run's "own" model, or the "independent" one of its
             scenario; see `limpet.evaluation.compatibility.chain_metrics`.
         frozen: The models of the track "features".
         adapter: A key of `limpet.adapters.ADAPTERS` in place of a method: a map fitted on pairs without labels; for
@@ -369,8 +369,8 @@ class Suite:
             set.
         upper_bound: Training data of the independent model: that of the "new" models, or "everything".
         accuracy: Whether to measure classification accuracy as a further metric "accuracy".
-        test_images: Number of images, the first of every class, that are the test queries of the track
-            "sessions"; None asks the data set's own.
+        test_images: Number of images per class, from the first, that are the test queries of the track "sessions";
+            None uses the queries of the data set.
         classes: Number of classes for the track "sessions"; None for all.
         figures: Figures and tables beside the leaderboard, by name; see `limpet_bench.figures`.
         reproduces: Reproduced tables and figures of papers, such as "hbct/table-3"; for the documentation.
@@ -543,12 +543,12 @@ def _check_training(training: Training) -> None:
             f"starts_from: {start} with {', '.join(said)}.",
             f"the model alone, which says so itself; only {', '.join(LEFT_OPEN)} are left open",
         )
-        values["weights"] = start  # it brings its weights
+        values["weights"] = start  # the model has weights of its own
     Experiment.from_settings(values)
     check_known("backbone", (spec.backbone,), BACKBONES)
     bound(BACKBONES[spec.backbone], spec.backbone_options, f"backbone '{spec.backbone}'")
     head, options = training.head, training.head_options
-    if head is None:  # the first one that reads the space, which only the predecessor may decide
+    if head is None:  # the first one for the space, which the predecessor may decide
         first = [next(name for name, kind in HEADS.items() if space in kind.spaces) for space in SPACES]
         head = next((name for name in first if set(options) <= set(option_types(HEADS[name]))), first[0])
     check_known("head", (head,), HEADS)

@@ -237,7 +237,7 @@ BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_
 """Protocol of texts: labels define relevance."""
 
 VALIDATION_OPTIONS = {"validation_fraction": 0.2, "validation_classes": 60}
-"""Options by which readers of images set classes apart for choosing settings, each with a value that is often right."""
+"""Options of image readers that hold out validation images, each with a value that suits most data sets."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Row:
         label: Label in the leaderboard.
         seed: Random seed.
         score: The task that scores it.
-        changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.
+        changes: Settings other than those of the suite, by dotted name: those of a trial, or the chosen ones.
         trained_on: Name of the data set that models were trained on.
         settings: The row's own settings beside the options of its method, by dotted name.
         varied: What the row varies, if it is a variant of another row.
@@ -276,7 +276,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes rows of a suite.
+    """Plans the rows of a suite.
 
     Args:
         root: Folder that holds the folders of the named data sets.
@@ -315,7 +315,7 @@ class Planner:
 
     @cached_property
     def _frozen(self) -> set[str]:
-        """The frozen models; those of texts are there, but for what may be on the hub or an API."""
+        """Names of the frozen models. Text models must exist, except those on the hub or behind an API."""
         found = {model for run in self.suite.runs if run.frozen for model in (run.frozen.old, run.frozen.new)}
         for model in found if self.suite.of_texts else ():
             refuse_named_in(self.suite.name, model)
@@ -376,7 +376,7 @@ class Planner:
         return self._model(run, seed, run.label, values, self._split(run, seed).new, predecessor)
 
     def _model(self, run: Run, seed: int, what: str, values: Values, rows: Rows, old: Model | None) -> Model:
-        """Return a task that is the same for every scenario in which a model of these settings sees these rows."""
+        """Return the training task; it is the same in every scenario in which such a model sees these rows."""
         source = self._source(run)
         settings = {
             "data": {**source, "digest": part_digest(source, self.root, "train")},
@@ -447,7 +447,7 @@ class Planner:
         return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
     def _items(self, run: Run, seed: int) -> Values:
-        _ = self._frozen  # refuse before texts are read
+        _ = self._frozen  # refuse unknown models before texts are read
         data, part = run.data, run.data.validation if self.part == VALIDATION else {}
         options = {**data.options, **run.scenario.options, **part}
         source: Values = {"name": data.name, "options": options}
@@ -475,7 +475,7 @@ class Planner:
         return {side: self._embedded(source, model, name) for side, model in self._models_of(run).items()}
 
     def _embedded(self, source: Values, model: str, name: str) -> Task:
-        """Return the parts of one division, out of all items that are kept, which are embedded once for all of them."""
+        """Return the task for the parts of one division; it selects them from all items, which are embedded once."""
         everything: Values = {"name": source["name"], "options": {} if self.suite.of_texts else {**source["options"]}}
         items = open_items(everything, self.root)
         everything["digest"] = digests_of(everything, self.root)
@@ -525,7 +525,7 @@ class Planner:
 
 
 def refuse_without_validation(name: str, data: RetrievalData) -> None:
-    """Refuse to tune on data without validation images, and say how this very data could have some.
+    """Refuse to tune on data without validation images; the message says how this data set can have some.
 
     Raises:
         ConfigError: The data have no validation images.

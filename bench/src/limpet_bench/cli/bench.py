@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from limpet_bench.tasks import Task
 
 SHOWN = 20
-"""Number of steps of a plan to name, so that the numbers above them stay in sight."""
+"""Maximum number of steps of a plan to list, so that the numbers above them stay visible."""
 NAMED_AT_ONCE = 2
-"""Number of running steps to name."""
+"""Maximum number of running steps to name."""
 ON_A_TERMINAL = 1.0
 """Seconds between two updates of a terminal."""
 _CLOCK = "worked.json"
@@ -71,13 +71,13 @@ class Steps(Options):
     retry_failed: bool = False
 
     def of(self, name: str) -> Asked:
-        """Return what was asked for of a suite.
+        """Return a suite with the environment that these options describe.
 
         Args:
             name: A built-in suite, or a Python file with a function that returns one.
 
         Raises:
-            ConfigError: There is no such suite, or an option cannot be; nothing was run.
+            ConfigError: There is no such suite, or an option is invalid; nothing was run.
         """
         from limpet_bench.cache import TaskCache
         from limpet_bench.run import Bench
@@ -98,13 +98,13 @@ class Steps(Options):
 
 
 class Asked(NamedTuple):
-    """A suite with what runs it.
+    """A suite with its environment.
 
     Args:
-        suite: With the seeds that were asked for.
+        suite: The suite, with the requested seeds.
         bench: Cache, processes and devices.
         out: Folder for the leaderboard.
-        former: Seeds of the leaderboard that is there already; None where there is none.
+        former: Seeds of the existing leaderboard in the folder; None if there is none.
     """
 
     suite: Suite
@@ -113,7 +113,7 @@ class Asked(NamedTuple):
     former: list[int] | None
 
     def estimate(self) -> Estimate:
-        """Return which steps are left, and how long they take."""
+        """Return the unfinished steps, and an estimate of their duration."""
         from limpet_bench.run import estimate
 
         with console.status("reading data"):
@@ -191,10 +191,10 @@ def _refuse_file(option: str, folder: Path) -> None:
 
 
 def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
-    """Return the seeds of the leaderboard of this suite that a folder holds; None where it holds none.
+    """Return the seeds of the leaderboard of this suite in a folder; None if it holds none.
 
     Raises:
-        ConfigError: It holds the leaderboard of another suite, or results of something else.
+        ConfigError: The folder holds the leaderboard of another suite, or other results.
     """
     path = out / "results.json"
     try:
@@ -247,7 +247,7 @@ def _run(asked: Asked, typed: Typed, report: Report | None) -> int:
 
 
 def _references(suite: Suite) -> dict[str, str]:
-    """Return the rows that are shown and not ranked: they align nothing, or are bounds."""
+    """Return the rows that are shown but not ranked, with the reason: not aligned, or a bound."""
     from limpet.methods import METHODS
 
     known = {label: METHODS[run.method] for label, run in suite.rows.items() if run.adapter is None}
@@ -281,10 +281,10 @@ def suites() -> int:
 
 
 def _devices(asked: list[str]) -> list[str]:
-    """Return the devices to train on: those asked for, else every accelerator of this machine, else the processor.
+    """Return the devices to train on: the requested ones, else every accelerator of this machine, else the CPU.
 
     Raises:
-        ConfigError: One is not there. Nothing is computed on it to find that out, which would take up its memory.
+        ConfigError: A device does not exist. The check computes nothing on it, which would occupy its memory.
     """
     import torch
 
@@ -324,7 +324,7 @@ def _processes(asked: int | None, devices: list[str]) -> int:
 
 
 def show_runs(suite: Suite, missing: list[str]) -> int:
-    """Say what would be run where the data is not there, which decides what steps have in common."""
+    """Print the runs of a suite if data is missing; without the data, the steps that runs share are unknown."""
     from limpet_bench.run import trials_of
 
     trials = [len(trials_of(run)) for run in suite.runs]
@@ -347,7 +347,7 @@ def show_runs(suite: Suite, missing: list[str]) -> int:
 
 
 def show_plan(suite: Suite, found: Estimate, failed: int, processes: int) -> int:
-    """Say what would be run, and about how long that takes."""
+    """Print the unfinished steps, and an estimate of their duration."""
     if as_json():
         steps = [
             {"kind": task.kind, "label": task.label, "work": task.work, "trial": found.trials.get(task.address)}
@@ -365,7 +365,7 @@ def show_plan(suite: Suite, found: Estimate, failed: int, processes: int) -> int
 
 
 def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str]:
-    """Say how long it takes, of how many steps that is not known, and which are not run."""
+    """Yield sentences on the duration, on steps without an estimate, and on steps that are left out."""
     count = len(found.unfinished)
     if found.seconds is not None:
         at_once = min(processes, count)
@@ -381,7 +381,7 @@ def plan_sentences(found: Estimate, failed: int, processes: int) -> Iterator[str
 
 
 def step_lines(found: Estimate) -> Iterator[str]:
-    """Name the first steps, those of trials with what they try."""
+    """Yield the names of the first steps; those of trials with their settings."""
     for task in found.unfinished[:SHOWN]:
         yield f"  {_named(task, found.trials)}"
     more = len(found.unfinished) - SHOWN
@@ -397,7 +397,7 @@ def _named(task: Task, trials: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:
-    """Say how to run again what failed of a bench, and where more is written about it."""
+    """Yield sentences on how to rerun failed steps, and where their tracebacks are."""
     from limpet_bench.cache import FAILURE
 
     numbers = {
@@ -413,7 +413,7 @@ def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Write seeds.
+    """Format seeds.
 
     >>> seeds_in_words([0]), seeds_in_words([0, 1, 2])
     ('seed 0', 'seeds 0, 1, 2')
@@ -422,7 +422,7 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
 
 
 class Clock:
-    """How long a bench has worked, interruptions and runs that find everything finished left out."""
+    """Total working time of a bench, without interruptions and without runs that find everything finished."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _CLOCK
@@ -435,7 +435,7 @@ class Clock:
         return self._before + time.monotonic() - self._started
 
     def note(self) -> None:
-        """Write it down."""
+        """Save the time."""
         text = json_text.dumps({"seconds": round(self.seconds, 1)}) + "\n"
         write_atomically(self._path, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -453,9 +453,9 @@ def _seconds_in(path: Path) -> float:
 
 @contextmanager
 def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progress], None]]:
-    """Show how many steps are done and which run now, and say at once what failed.
+    """Show the number of finished steps and the running ones, and report failures immediately.
 
-    Where standard error is no terminal, that is a line at the beginning, one every `every` seconds, and one at the end.
+    If standard error is not a terminal, print a line at the start, one every `every` seconds, and one at the end.
     """
     started = time.monotonic()
     last: Progress | None = None
@@ -481,7 +481,7 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
 
 
 def progress_words(progress: Progress | None, seconds: float) -> str:
-    """Write how far a bench is.
+    """Format the progress of a bench.
 
     >>> from limpet_bench.tasks import Task
     >>> from limpet_bench.executor import Progress
@@ -501,7 +501,7 @@ def progress_words(progress: Progress | None, seconds: float) -> str:
 
 @contextmanager
 def _display(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield what shows words: in one place of a terminal, else on lines."""
+    """Yield a function that shows text: in one place of a terminal, otherwise as lines."""
     if not console.is_terminal:
         yield console.print
         return

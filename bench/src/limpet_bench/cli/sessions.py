@@ -1,4 +1,4 @@
-"""``limpet-bench sessions``."""
+"""The command `sessions`."""
 
 from __future__ import annotations
 
