@@ -24,7 +24,7 @@ UPGRADE_MEASURES = ("self_old", "self_independent", "self_new", "cross", "p_up",
 AVERAGE = "average"
 """The mean of cross and self (new), available in tables."""
 ACCURACY = "accuracy"
-"""The metric that the setting of the same name adds."""
+"""The metric of classification accuracy, which the setting ``accuracy`` of a suite adds."""
 
 
 class _Asked(BaseModel):
@@ -266,7 +266,7 @@ class SessionCurve(_OfRows):
     measure: str = "recall@1"
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse what is not measured after sessions."""
+        """Refuse measures that are not available after sessions."""
         super().check(name, suite)
         check_known(f"measure in the figure '{name}':", [self.measure], [f"recall@{k}" for k in KS])
 
@@ -321,7 +321,7 @@ class Embedding(_OfModels):
         items: Maximum number of items per class, drawn by the seed.
         show: Embeddings of the old model, of the rows, and old prototypes.
         apart: Draw old embeddings in a panel of their own, not in that of every row.
-        credible: Share of the old embeddings of every class that MixBCT takes for credible; the others are marked.
+        credible: Share of the old embeddings of every class that MixBCT treats as credible; the others are marked.
     """
 
     kind: Literal["embedding"] = "embedding"

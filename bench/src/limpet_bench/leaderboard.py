@@ -1,4 +1,4 @@
-"""A leaderboard as a typed value: the runs of a bench, and the range of every number."""
+"""Typed results of a leaderboard: the runs of a bench, and the limits of every number."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ class Entry(Exact):
     Args:
         method: The method that the label stands for.
         options: Options of its first run.
-        reference: What the label is if it is shown and not ranked; else None.
+        reference: Description of a label that is shown but not ranked; None for a ranked label.
         rank: Average rank; None if the label is not ranked.
         means: Means by measure, over the cells that define it; None if the label lacks some of these cells.
         front: Whether no other label beats it in both P_comp and P_up.
@@ -369,7 +369,7 @@ class Standings(Exact):
         references: Means over cells of the given models, for those that all cells have.
         front: Pareto front; None if no label has both P_comp and P_up.
         friedman: Friedman test; None if ranks cannot be tested.
-        untested: What a test has too few of; None if there is a test.
+        untested: Whether "cells" or "labels" are too few for a test; None if ranks were tested.
     """
 
     ranked_by: str

@@ -244,7 +244,7 @@ def embed(settings: Settings, place: Place) -> dict[str, int]:
 
 
 def score(settings: Settings, place: Place) -> Scores:
-    """Score "new" on itself and on the gallery of "searched", and "old" and "independent" beside it."""
+    """Score "new" on its own gallery and on that of "searched", and "old" and "independent" on their own."""
     sides = {role: read_sides(place.needs[role]) for role in ("old", "searched", "new", "independent")}
     gallery = laid_onto(sides["searched"][1], place, "model")
     through = place.needs["new"] / CROSS_QUERY
@@ -341,7 +341,7 @@ Embedder = Callable[[Any], EmbeddingSet]
 def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Place], Embedder]) -> dict[str, int]:
     """Embed all parts with a frozen model and save them; queries that are the gallery are embedded once.
 
-    If "whole" is needed, which embedded all items, they are selected from it.
+    If the task needs "whole", which embedded all items, the parts are selected from it.
     """
     items = open_items(settings["data"], place.root)
     if "whole" in place.needs:

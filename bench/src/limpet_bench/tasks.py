@@ -172,7 +172,7 @@ class Search:
         images: Number of images to embed.
         form: "points", or "features" if the protocol pools them.
         flip: Whether the features of the mirrored image are added.
-        protocol: "name", "options", "ground_truth" and "digest" of the protocol, and whether it leaves one out.
+        protocol: "name", "options", "ground_truth" and "digest" of the protocol, and "leave_one_out".
     """
 
     source: Values

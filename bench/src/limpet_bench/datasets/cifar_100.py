@@ -47,7 +47,7 @@ def cifar_100(
 
     Args:
         root: Folder ``cifar-100-binary`` with ``train.bin``, ``test.bin`` and ``fine_label_names.txt``.
-        image_size: Height and width, in pixels, or one number for both. With 32, images are not resized.
+        image_size: Height and width in pixels, or one number for both. With 32, images are not resized.
         fit: "crop" or "squash". Results differ only if ``image_size`` is not square; releases record it.
         validation_fraction: Share of every class's training images to hold out for validation.
         seed: Random seed that selects these images.

@@ -97,7 +97,7 @@ _IGNORED = {"easy": ("junk", "hard"), "medium": ("junk",), "hard": ("junk", "eas
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Revisited(RankingProtocol):
-    """Score the images that the ground truth marks as easy, hard or either; ignore junk and the other images.
+    """Count easy images, hard images, or both as relevant; ignore junk, and hard or easy images that do not count.
 
     The gallery may hold more images than the ground truth names, such as the million distractors of R1M, in any
     order; these are relevant to no query. Queries that the ground truth does not name are left out.

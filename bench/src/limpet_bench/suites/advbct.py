@@ -69,7 +69,7 @@ WITHOUT: dict[str, Values] = {
     "L_adv": {"adversarial_weight": 0.0},
     "L_p2s": {"weight": 0.0},
 }
-"""Options that turn each loss off."""
+"""Options that turn off a loss, by loss."""
 
 
 def losses(data: Data, scenario: Scenario, training: Training) -> list[Run]:

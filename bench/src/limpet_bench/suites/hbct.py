@@ -380,7 +380,7 @@ def table_1() -> Suite:
 
 
 def table_2() -> Suite:
-    """Table 2: the two objectives, with and without each."""
+    """Table 2: RINCE or InfoNCE, each with and without the entailment loss."""
     rince, infonce = {"contrast": "rince"}, {"weight": 0.3, "temperature": 0.5, "contrast": "infonce"}
     return Suite(
         title="HBCT, Table 2: objectives",

@@ -158,7 +158,7 @@ RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)
 def figure_6() -> Suite:
     """Figure 6 and Table 9: a chain of three models on 30, 70 and 100 percent of the people.
 
-    Each model is trained to be compatible with the one before it. The third is not trained with the first.
+    Each model is trained to be compatible with the one before it. The third is trained without the first.
     """
     old = RESNET18.but(head="softmax", head_options={"bias": True})
     shares = {"1-to-2": (0.3, 0.7), "1-to-3": (0.3, 1.0), "2-to-3": (0.7, 1.0)}
@@ -405,7 +405,7 @@ def table_7() -> Suite:
 
 
 def table_8() -> Suite:
-    """Table 8: re-identification of persons."""
+    """Table 8: person re-identification."""
     size = {"image_size": [256, 128]}
     # As in the paper: cross-entropy for the old model, cross-entropy with a triplet loss for new ones, and 2,048
     # dimensions, which are the features of a ResNet-50 without a projection.

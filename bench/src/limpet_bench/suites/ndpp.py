@@ -299,7 +299,7 @@ def table_4() -> Suite:
 
 
 def table_5() -> Suite:
-    """Table V: perturbation by old prototypes only, and by both."""
+    """Table V: prototypes without perturbation, perturbed by old ones only, and perturbed by old and new ones."""
     return Suite(
         title="NDPP and ODPP, Table V: variants",
         description=(
