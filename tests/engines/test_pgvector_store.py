@@ -30,7 +30,7 @@ from limpet.engines.postgres.search import Selection
 from limpet.engines.postgres.store import PgvectorStore
 from limpet.engines.store import Changes, Fill, Hits, NewGeneration, Rows, Upsert
 from limpet.engines.stores import open_store
-from limpet.errors import ConfigError, GalleryError, StoreError
+from limpet.errors import ConfigError, GalleryError, LockedError, StoreError
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
 from limpet.support.disk import Disk
@@ -533,6 +533,30 @@ def test_the_lock_ends_with_the_process_that_held_it_although_its_child_lives(
     grandchild.kill()
     for end in (reading, writing):
         os.close(end)
+
+
+def test_one_of_those_that_serve_a_gallery_writes_whatever_url_they_were_given(
+    store: PgvectorStore, opened: Callable[..., PgvectorStore]
+) -> None:
+    other = opened(f"{store.url}&application_name=another")
+    assert other.url != store.url
+    with store.exclusive("serve", timeout=1.0) as check:
+        check()
+        with pytest.raises(LockedError, match="is writing"), other.exclusive("serve", timeout=0.1):
+            pass
+
+
+def test_who_serves_a_gallery_learns_that_its_lock_is_gone(store: PgvectorStore) -> None:
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+    learnt = False
+    with suppress(StoreError), store.exclusive("serve", timeout=1.0) as check:
+        with psycopg.connect(**store.database.address.parameters) as connection:
+            assert connection.execute(ended).fetchall() == [(True,)]
+        try:
+            check()
+        except StoreError:
+            learnt = True
+    assert learnt
 
 
 # A pooler in between

@@ -164,8 +164,8 @@ class LedgerStore(SingleWriterStore):
     @contextmanager
     def exclusive(self, who: str, *, timeout: float) -> Iterator[Callable[[], object]]:
         """Hold a lock of this kind, see `Store.exclusive`; the check asks the session that has the lock."""
-        with self.ledger.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
-            yield self.pointer
+        with self.ledger.database.exclusive(f"limpet {who}", who, "this gallery", timeout):
+            yield self.ledger.sequence
 
     def fetch(self, ids: Sequence[str]) -> Items:
         """Return the items among these ids that exist, in the order given."""

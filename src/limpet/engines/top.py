@@ -203,7 +203,7 @@ class LedgerTop(Top):
     @contextmanager
     def exclusive(self, who: str, timeout: float) -> Iterator[Callable[[], object]]:
         """Hold a lock of this kind, see `Store.exclusive`; the check asks the session that has the lock."""
-        with self.database.exclusive(f"limpet {who} {self.url}", who, "this gallery", timeout):
+        with self.database.exclusive(f"limpet {who}", who, "this gallery", timeout):
             yield self.read
 
     def close(self) -> None:

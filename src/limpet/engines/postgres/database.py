@@ -101,6 +101,7 @@ class PostgresDatabase:
 
     def __init__(self, address: PostgresAddress, *, schema: str = "", path: str = "", disk: Disk | None = None) -> None:
         self.address, self.disk, self._url = address, disk or Disk(), address.url
+        self._schema = schema
         own = [f"quote_ident('{schema}')"] if schema else []
         self.path = path or f"coalesce(nullif(concat_ws(', ', {', '.join([*own, EXTENSION])}), ''), 'pg_catalog')"
         self._reading_will_do = bool(schema or path)
@@ -357,11 +358,14 @@ class PostgresDatabase:
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> Iterator[None]:
         """Let one session at a time run a block of this name; a session that ends releases it.
 
+        The gallery's schema is part of the name, which processes that know it by other URLs share.
+
         The lock belongs to the server session: a pooler that shares sessions must not be in between.
 
         Raises:
             LockedError: Another session held it for longer.
         """
+        name = f"{name} {self._schema}"
         with self._held():
             try:
                 with self.transaction(lock_timeout=timeout):  # the lock is the session's, and outlives it
