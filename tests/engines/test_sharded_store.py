@@ -21,6 +21,7 @@ from crash.server import Server
 from crash.shards import FILE, sharded
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.ledger import GalleryLedger
 from limpet.engines.sharded.record import TopRecord
 from limpet.engines.sharded.store import ShardedStore, shards_of
 from limpet.engines.sqlite import SqliteDatabase
@@ -364,6 +365,26 @@ def test_items_keep_their_shard_and_a_row_commit_writes_to_no_other(store: Shard
     commit(store, written(["item 0"], 2))
     moved = [shard.pointer().sequence - was for shard, was in zip(store.shards, before, strict=True)]
     assert moved == [int(shards_of(["item 0"], 3)[0] == number) for number in range(3)]
+
+
+@pytest.mark.parametrize("deleted", [[], ["item 3"], IDS])
+def test_a_fill_reads_its_items_once_also_where_some_were_deleted(
+    deleted: list[str], store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store, Changes(create=[NewGeneration("g2", 4, {})]))
+    fill = Fill(Rows("g2", IDS, np.ones((30, 4), np.float32)), store.fetch(IDS).versions)
+    commit(store, Changes(delete=deleted))
+    fetch, asked = GalleryLedger.fetch, list[str]()
+
+    def counted(ledger: GalleryLedger, ids: Any) -> Items:
+        asked.extend(ids)
+        return fetch(ledger, ids)
+
+    monkeypatch.setattr(GalleryLedger, "fetch", counted)
+    done = commit(store, Changes(fill=fill))
+    assert sorted(asked) == sorted(IDS)
+    assert done.filled.tolist() == [one not in deleted for one in IDS]
+    assert sorted(store.vectors("g2", IDS)[0]) == sorted(set(IDS).difference(deleted))
 
 
 def test_a_swap_writes_to_no_shard(tmp_path: Path) -> None:

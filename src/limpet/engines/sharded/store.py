@@ -309,9 +309,10 @@ class ShardedStore(SingleWriterStore):
                 parts.setdefault(number, {})["upsert"] = upsert
         of_fill: dict[int, list[int]] = {}
         if changes.fill:
-            of_fill = self._by_shard(changes.fill.rows.ids)
-            for number, rows in of_fill.items():
-                parts.setdefault(number, {})["fill"] = self._fill(changes.fill, number, rows, before)
+            for number, every in self._by_shard(changes.fill.rows.ids).items():
+                fill, rows = self._fill(changes.fill, number, every, before)
+                if rows:
+                    parts.setdefault(number, {})["fill"], of_fill[number] = fill, rows
         return {number: Changes(**part) for number, part in parts.items()}, of_fill
 
     def _by_shard(self, ids: Sequence[str]) -> dict[int, list[int]]:
@@ -332,14 +333,17 @@ class ShardedStore(SingleWriterStore):
             for number, items in of_items.items()
         }
 
-    def _fill(self, fill: Fill, number: int, rows: Sequence[int], before: TopRecord) -> Fill:
-        some, pointer = _some(fill.rows, rows), self.shards[number].pointer()
+    def _fill(self, fill: Fill, number: int, rows: list[int], before: TopRecord) -> tuple[Fill, list[int]]:
+        """Return a shard's part of a fill, and its rows without those of items that do not exist any more."""
+        pointer = self.shards[number].pointer()
         whole = self._says(number, pointer, before)["generations"] == sorted(before.generations)
         if whole and fill.seen is not None and fill.seen.as_of == before.commit:  # nothing is hidden of these items
             seen = replace(fill.seen.select(rows), as_of=pointer.commit)
         else:
-            seen = self.shards[number].fetch(some.ids)  # the undo data and the commit both need them
-        return Fill(some, fill.versions[list(rows)], seen if seen.ids == some.ids else None)
+            seen = self.shards[number].fetch([fill.rows.ids[row] for row in rows])  # for undo data and commit
+            there = set(seen.ids)
+            rows = [row for row in rows if fill.rows.ids[row] in there]
+        return Fill(_some(fill.rows, rows), fill.versions[rows], seen), rows
 
     def _prepare(self, stamped: Stamped, before: TopRecord, commit: Commit, parts: Mapping[int, Changes]) -> Stamped:
         """Store the undo data of the parts of a commit, before a shard applies one."""
