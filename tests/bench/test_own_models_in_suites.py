@@ -92,8 +92,8 @@ def test_a_suite_starts_from_it_and_runs_nothing_twice(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": {"backbone": "resnet18"}}, "starts_from: encoder.py:own with backbone"),
-        ({"weights": "resnet-18"}, "starts_from: encoder.py:own with weights"),
+        ({"model": {"backbone": "resnet18"}}, "starts_from='encoder.py:own' with backbone"),
+        ({"weights": "resnet-18"}, "starts_from='encoder.py:own' with weights"),
     ],
 )
 def test_what_the_model_says_itself_is_refused(changes: dict[str, object], said: str, shop: Path) -> None:

@@ -339,7 +339,7 @@ class Embedding(_OfModels):
         """Refuse two ways to choose classes, and settings without effect."""
         super().check(name, suite)
         ways = {"classes": self.classes, "similar": self.similar, "nearest": self.nearest}
-        given = [f"{way}: {value}" for way, value in ways.items() if value is not None]
+        given = [f"{way}={value!r}" for way, value in ways.items() if value is not None]
         refuse(
             len(given) > 1,
             f"The figure '{name}' has {' and '.join(given)}.",
@@ -347,18 +347,18 @@ class Embedding(_OfModels):
         )
         refuse(
             isinstance(self.classes, tuple) and self.examples > 1,
-            f"The figure '{name}' names its classes, and has examples: {self.examples}.",
+            f"The figure '{name}' names its classes, and has examples={self.examples}.",
             "one example of named classes; a figure for each, or a number of classes, drawn by the seed",
         )
         refuse(
             self.apart and not {OLD, NEW} <= set(self.show),
-            f"The figure '{name}' has apart: true and shows {', '.join(self.show)}.",
-            "show: with old and new, which can then stand apart",
+            f"The figure '{name}' has apart=True and shows {', '.join(self.show)}.",
+            "show with old and new, which can then stand apart",
         )
         refuse(
             self.credible is not None and OLD not in self.show,
-            f"The figure '{name}' marks old embeddings (credible: {self.credible}) and shows {', '.join(self.show)}.",
-            "show: with old",
+            f"The figure '{name}' marks old embeddings (credible={self.credible}) and shows {', '.join(self.show)}.",
+            "show with old",
         )
 
 

@@ -540,7 +540,7 @@ def _check_training(training: Training) -> None:
         said = ["weights"] * bool(training.weights) + said
         refuse(
             bool(said),
-            f"starts_from: {start} with {', '.join(said)}.",
+            f"starts_from={start!r} with {', '.join(said)}.",
             f"the model alone, which says so itself; only {', '.join(LEFT_OPEN)} are left open",
         )
         values["weights"] = start  # the model has weights of its own

@@ -80,5 +80,5 @@ def test_what_does_not_fit_together_is_refused(items) -> None:
         histograms("angle", old, {})
     with pytest.raises(SpaceMismatchError, match="one space"):
         histograms("angle", old, {"mine": items([[1, 0], [0, 1]], [0, 1], Lorentz(2), model="new")})
-    with pytest.raises(ConfigError, match="nobody knows which"):
+    with pytest.raises(ConfigError, match="unknown which"):
         histograms("angle", old.replace(class_names=None), {"mine": old}, ["a"])

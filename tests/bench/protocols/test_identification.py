@@ -82,7 +82,7 @@ def test_two_galleries_are_averaged_whatever_the_numbers_of_probes(make_items: M
     assert len(found["rank@1"]) == sum(counts)
     assert protocol.unit_labels(query).tolist() == [*who[np.isin(who, members[0])], *who[np.isin(who, members[1])]]
     assert protocol.left_out(query, gallery) == {
-        "probes of nobody in a gallery, which set the threshold": 180 - sum(counts)
+        "probes without a subject in the gallery, which set the threshold": 180 - sum(counts)
     }
     assert found["rank@1"].mean() < found["rank@2"].mean() <= 1
 

@@ -88,9 +88,9 @@ def inaturalist(
     train_file, val_file = require(root, chosen_release.needed, "inaturalist", OBTAINED)
     train = _Listed.read(train_file)
     chosen = train.rows() if subset == "all" else _inat_m(train, seed)
-    species = sorted({train.classes[row] for row in chosen})
+    species = {train.classes[row] for row in chosen}
     val = _Listed.read(val_file)
-    searched = [row for row in val.rows() if subset == "all" or val.classes[row] in set(species)]
+    searched = [row for row in val.rows() if subset == "all" or val.classes[row] in species]
     training = train.images(root, chosen, image_size, fit)
     searching = val.images(root, searched, image_size, fit)
     found = {"training images": len(training), "val images": len(searching), "species": len(species)}

@@ -173,7 +173,6 @@ def _refuse_short(path: Path, number: int, line: str, fields: Sequence[str], cou
             f"Line {number} of {path} is '{line:.80}'.",
             expected=expected,
             to_do="get the file again.",
-            intact="Nothing was changed.",
         )
 
 
@@ -255,7 +254,6 @@ def read_columns(path: Path, kinds: Mapping[str, Kind], *, separator: str = ",",
             f"{path} cannot be read: {str(error).splitlines()[0][:200]}.",
             expected=_lines(kinds, separator),
             to_do="get the file again.",
-            intact="Nothing was changed.",
         ) from error
     return table
 

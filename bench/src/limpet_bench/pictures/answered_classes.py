@@ -28,7 +28,7 @@ def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: 
         raise DataError(
             f"The items of the gallery have no classes, and the protocol '{protocol.name}' gives them none.",
             expected="labels, or a protocol that says who answers each query",
-            to_do="of images to train on, a figure of a suite can show the classes: part: training.",
+            to_do="to show classes of images to train on, say part='training' in the figure.",
         )
     asked, rows = protocol.answers(query, gallery).relevant.flat()
     if not len(rows):

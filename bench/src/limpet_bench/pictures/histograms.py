@@ -102,7 +102,7 @@ def histograms(
     seen = seen_items(old, old_classes)
     if old_classes is not None and seen is None:
         raise ConfigError(
-            "Classes that the old model has seen are to be kept apart, and nobody knows which these are.",
+            "Classes that the old model has seen are to be kept apart, but it is unknown which these are.",
             expected="items with class names, and a release that names the classes it was trained on",
         )
     groups = {"all": np.ones(len(old), np.bool_)} if seen is None else {"seen": seen, "unseen": ~seen}
@@ -145,7 +145,7 @@ def radii(embeddings: EmbeddingSet) -> Values:
         raise DataError(
             f"The radius of embeddings on the {embeddings.space}, where only directions count.",
             expected="embeddings of a space in which lengths count, such as lorentz",
-            to_do="draw angles instead: `of: angle` in a suite.",
+            to_do="draw angles instead: of='angle' in the suite.",
         )
     found: Values = np.linalg.norm(_tangents(embeddings), axis=1)
     return found
@@ -162,7 +162,7 @@ def uncertainties(embeddings: EmbeddingSet) -> Values:
         raise DataError(
             f"The embeddings of {embeddings.fingerprint} carry no uncertainty.",
             expected="embeddings on a space that knows one (lorentz), as `limpet embed` writes them",
-            to_do="draw angles instead: `of: angle` in a suite.",
+            to_do="draw angles instead: of='angle' in the suite.",
         )
     return found
 

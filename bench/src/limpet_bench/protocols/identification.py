@@ -67,7 +67,9 @@ class Identification(Protocol):
     """
 
     name: ClassVar[str] = "ijbc-identification"
-    description: ClassVar[str] = "probes find their subject in two galleries, others find nobody (IJB-C 1:N, open set)"
+    description: ClassVar[str] = (
+        "probes find their subject in two galleries, others have none there (IJB-C 1:N, open set)"
+    )
     metrics: ClassVar[tuple[str, ...]] = ("tpir@1e-2", "tpir@1e-1", "rank@1", "rank@5", "rank@10")
     gate_metric: ClassVar[str] = "tpir@1e-2"
     units: ClassVar[str] = "probes in a gallery"
@@ -148,7 +150,7 @@ class Identification(Protocol):
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
         """Return the number of unmated probes, which only set thresholds, summed over galleries."""
         others = sum(int(np.count_nonzero(~mated)) for mated in self._mated())
-        return {"probes of nobody in a gallery, which set the threshold": others}
+        return {"probes without a subject in the gallery, which set the threshold": others}
 
     def _mated(self) -> list[NDArray[np.bool_]]:
         return [np.isin(self.probes.subjects, gallery.subjects) for gallery in self.galleries]
@@ -204,7 +206,7 @@ def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.float64]:
     if mated.all():
         raise EmptyOverlapError(
             f"All {len(mated)} probes have their subject in the gallery.",
-            expected="probes of nobody in the gallery: they set the threshold of an open-set search",
+            expected="probes whose subject the gallery lacks: they set the threshold of an open-set search",
             to_do="measure rank@k, or add probes of other subjects.",
         )
     found_first = recall_at(1)(ranking.mates)[mated]

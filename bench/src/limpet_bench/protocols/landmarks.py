@@ -121,7 +121,7 @@ class Revisited(RankingProtocol):
     """
 
     name: ClassVar[str] = "revisited"
-    description: ClassVar[str] = "easy and hard images answer, junk counts for nobody (revisited Oxford and Paris)"
+    description: ClassVar[str] = "easy and hard images answer, junk is ignored (revisited Oxford and Paris)"
     metrics: ClassVar[tuple[str, ...]] = ("map-trapezoid", "mp@1", "mp@5", "mp@10")
     gate_metric: ClassVar[str] = "map-trapezoid"
     ground_truth: ClassVar[str | None] = "gnd_roxford5k.json or gnd_rparis6k.json, or the folder that holds it"

@@ -159,7 +159,7 @@ def _front(results: Leaderboard) -> str:
     board = results.board
     if board.front is None:
         return (
-            "Nobody has both P_comp and P_up in every cell, so there is no front of the two."
+            "No label has both P_comp and P_up in every cell, so there is no front of the two."
             if {"p_comp", "p_up"} & set(board.measures)
             else ""
         )
