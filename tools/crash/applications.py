@@ -1,4 +1,4 @@
-"""Applications on several engines whose items are attached while they go on, and a plain twin of what they wrote."""
+"""Applications on several engines that keep writing during an upgrade, each with a record of what it wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Found = dict[int, tuple[str, list[float]]]
 
 
 class Application(Protocol):
-    """An application with numbered items, each with a text, that writes with one of two models."""
+    """An application with numbered items, each with a text, which writes vectors of one of two models."""
 
     twin: dict[int, str]
 
@@ -62,7 +62,7 @@ class Application(Protocol):
 
 
 class _Collections:
-    """What applications of collections share: they ask `current` what to write and what to query."""
+    """Base of applications of collections, which ask `current` where to write and what to query."""
 
     url: str
 
@@ -91,22 +91,22 @@ class _Collections:
         self.remove(self.writing(), item)
 
     def late(self, item: int, text: str) -> None:
-        """Write as a process that has not asked since nothing was attached."""
+        """Write like a process that has not called `current` since before the start of the upgrade."""
         self.twin[item] = text
         self.put(self.first, item, text, vector("old", text).tolist())
 
     def unseen(self, item: int, text: str) -> None:
-        """Write as a process that writes the side which was not declared."""
+        """Write like a process that writes with the model that was not declared."""
         self.twin[item] = text
         with self.open() as it:
             self.put(it.engine.target("new"), item, text, vector("new", text).tolist())
 
     def occupy(self) -> None:
-        """Make what an upgrade would make, by one of another ledger."""
+        """Create what an upgrade would create, with an upgrade that has another ledger."""
         start(re.sub(r"ledger=[^&]+", r"\g<0>_other", self.url), old=OLD, new=NEW).close()
 
     def copied(self) -> _Collections:
-        """Return the application with a copy of the items in another place, and the same ledger."""
+        """Return the application with a copy of its items in another place, and with the same ledger."""
         other = copy.copy(self)
         other.url, other.close = self.elsewhere(), lambda: None  # type: ignore[method-assign]
         return other
@@ -122,14 +122,14 @@ class _Collections:
         return self.named("writes")
 
     def named(self, for_: str) -> Target:
-        """Return what the ledger names; the first collection while nothing is attached."""
+        """Return the target that the ledger names; the first collection if no upgrade is started."""
         try:
             return current(self.url, for_=for_)
         except GalleryError:
             return self.first
 
     def side(self) -> ModelSide:
-        """Return with which model it is to write."""
+        """Return the model with which the application has to write."""
         return "old" if self.writing() == self.first else "new"
 
     def served(self) -> Found:
@@ -155,9 +155,9 @@ class QdrantApplication(_Collections):
 
     Args:
         place: ``qdrant:FOLDER`` or ``qdrant://HOST:PORT``.
-        ledger: Of attachments.
-        further: Options of the URL.
-        alias: What queries name, where there is one.
+        ledger: Ledger of attachments.
+        further: Further options of the URL, beginning with "&".
+        alias: Alias that queries use; empty for none.
     """
 
     def __init__(self, place: str, ledger: str, further: str = "", alias: str = "") -> None:
@@ -211,8 +211,8 @@ class MilvusApplication(_Collections):
 
     Args:
         place: ``milvus:FILE.db`` or ``milvus://HOST:PORT``.
-        ledger: Of attachments.
-        alias: What queries name, where there is one.
+        ledger: Ledger of attachments.
+        alias: Alias that queries use; empty for none.
     """
 
     def __init__(self, place: str, ledger: str, alias: str = "") -> None:
@@ -257,9 +257,9 @@ class ChromaApplication(_Collections):
 
     Args:
         place: ``chroma://HOST:PORT``.
-        ledger: Of attachments.
-        database: Of the server, which is made if it is another than Chroma's own.
-        name: Of the collection; one of its own if left out.
+        ledger: Ledger of attachments.
+        database: Database of the server; it is created unless it is Chroma's default.
+        name: Name of the collection; empty generates a name.
     """
 
     def __init__(self, place: str, ledger: str, database: str = chromadb.DEFAULT_DATABASE, name: str = "") -> None:
@@ -305,16 +305,16 @@ class ChromaApplication(_Collections):
 
 
 def chroma_client(place: str, database: str = chromadb.DEFAULT_DATABASE) -> Any:
-    """Return Chroma's own client of a server, which tells nobody that it is used."""
+    """Return Chroma's own client of a server, without telemetry."""
     parts, quiet = urlsplit(place), Settings(anonymized_telemetry=False)
     return chromadb.HttpClient(str(parts.hostname), int(parts.port or 0), settings=quiet, database=database)
 
 
 class PostgresApplication:
-    """Rows of a table of PostgreSQL, whose queries never change.
+    """Rows of a PostgreSQL table; the queries of the application never change.
 
     Args:
-        shop: An empty one.
+        shop: Shop with an empty table.
     """
 
     def __init__(self, shop: Shop) -> None:
@@ -372,5 +372,5 @@ def _numbers(values: Any) -> list[float]:
 
 
 def expected(twin: dict[int, str], side: ModelSide) -> Found:
-    """Return what queries have to find when one model serves."""
+    """Return what queries must find when one model is active."""
     return {item: (text, _numbers(vector(side, text))) for item, text in twin.items()}

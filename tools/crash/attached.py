@@ -1,27 +1,27 @@
-"""Upgrades on somebody's own table that are killed at random, beside an application that writes what it remembers.
+"""Upgrades of an application's table that are killed at random, while the application writes and logs its writes.
 
-A round is one upgrade: an operator's process takes the steps, in a random order of those that are possible, and two
-processes of the application read and write rows, each of its own ids, and log what they are about to write and what
-was acknowledged. SIGKILL ends the operator, an application or every process of the server; whoever died is started
-again and goes on. A watcher reads the whole table in one statement all the time: no answer mixes models, and every
-vector is of the text beside it. After every few kills the applications stop, and the table is compared with what they
-remember: nothing acknowledged is lost, nothing that was deleted is back. A round ends with `cancel`, after which the
-schema is that of before, to the letter.
+A round is one upgrade. An operator process takes steps in random order, among those that are possible. Two application
+processes read and write rows, each with its own ids, and log what they are about to write and what was acknowledged.
+SIGKILL ends the operator, an application, or every process of the server; what died is restarted and continues. A
+watcher continuously reads the whole table in one statement: no result mixes models, and every vector belongs to the
+text beside it. After every few kills the applications stop, and the table is compared with their logs: no acknowledged
+write is lost, and no deleted row is back. A round ends with `cancel`; the schema must then be exactly the original one.
 
-Where vectors of both models share a column, answers may mix them; but every vector is of the model that the row says.
+If vectors of both models share a column, results may mix them, but every vector is of the model that its row names.
 
-Applications also change a text alone, write with a model that they name, write a vector of that model in a second
-statement, and withdraw vectors. The title of a row says what was written last, so that a reader knows what may be
-beside it:
+Applications also change only a text, write with a model that they name, write a vector of that model in a second
+statement, and withdraw vectors. The title of a row records the last write, so that a reader knows which vectors are
+allowed beside it:
 
-- ``thing …``: text and vector in one statement;
-- ``late … | thing …``: the text alone; the vector that serves is of either text. Where the price is negative, a vector
-  of a named model came in a second statement, and the price says in which upgrade; then vectors are of this text after
-  the last backfill of that upgrade. One that ends before it leaves the vector that was there;
-- ``withdrawn …``: the vector was set to NULL, and nobody gives the row one again.
+- ``thing …``: text and vector were written in one statement.
+- ``late … | thing …``: only the text was written; the vector of the active model belongs to either text. If the price
+  is negative, a vector of a named model was written in a second statement, and the price encodes the upgrade. After the
+  last backfill of that upgrade, vectors belong to this text. An upgrade that ends before its backfill leaves the
+  earlier vector.
+- ``withdrawn …``: the vector was set to NULL, and the row never gets one again.
 
-Over a partitioned table, applications attach and drop partitions with rows of their own. The whole database is dumped,
-restored under another name, and the upgrade goes on there.
+In a partitioned table, applications attach and drop partitions with their own rows. The whole database is also dumped
+and restored under another name, where the upgrade continues.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ from limpet.errors import LimpetError, StoreError
 ROWS = 40
 APPLICATIONS = 2
 KILLS = 25
-"""Of a round."""
+"""Number of kills per round."""
 PAUSE = 0.003
-"""Seconds between two things that an application does, so that tables stay small; backfills race with it."""
+"""Seconds between two actions of an application: long enough for small tables, short enough to race with backfills."""
 MOST = 150
-"""Rows of an application, which inserts no further ones then: every turn of a shared column writes all."""
+"""Maximum number of rows of an application, because every swap or rollback in a shared column rewrites all rows."""
 CHECKED = 5
-"""Kills between two looks at everything."""
+"""Number of kills between two comparisons."""
 VICTIMS = ("operator",) * 6 + ("application", "backend", "server") * 2 + ("restore",)
 PARTITIONED = """
 CREATE SCHEMA shop;
@@ -74,18 +74,19 @@ CREATE TABLE shop.items_rest PARTITION OF shop.items DEFAULT;
 CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
 """
 SECOND = -1_000_000
-"""Price of a row whose text and vector came in two statements without an upgrade; during the first one twice this, …"""
+"""Price of a row whose text and vector were written in two statements: once this without an upgrade, twice during the
+first upgrade, and so on."""
 EXTRA = 500_000
-"""From there on, after the first id of an application, ids are of partitions that it attaches."""
+"""Ids of an application from this offset on belong to partitions that it attaches."""
 READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model', price FROM shop.items AS one"
-"""With the mark of the model, where there is one."""
+"""Reads all rows, with the model mark if the table has one."""
 
 
 # The application
 
 
 def application(url: str, log: Path, first: int, seed: int, pause: float) -> None:
-    """Write and read rows of one's own ids for ever; a lost connection is made anew, and what was in doubt told."""
+    """Write and read rows with one's own ids forever, and log every write; lost connections are reopened."""
     draw, own = random.Random(seed), remembered(log)
     with log.open("a", buffering=1) as told:
         connection: psycopg.Connection[Any] | None = None
@@ -105,9 +106,9 @@ def application(url: str, log: Path, first: int, seed: int, pause: float) -> Non
 
 
 def lost(error: BaseException, connection: Any) -> bool:
-    """Return whether the server died, or ended the session, or the transaction for a deadlock.
+    """Return whether the server died, or ended the session, or aborted the transaction because of a deadlock.
 
-    A session that is ended within COMMIT may answer twice, which psycopg calls an internal error.
+    A session that ends within COMMIT may send two responses, which psycopg reports as an internal error.
     """
     if isinstance(error, psycopg.InternalError):
         return bool(connection.closed)
@@ -115,7 +116,7 @@ def lost(error: BaseException, connection: Any) -> bool:
 
 
 def sessions(url: str) -> list[str]:
-    """Return what every session of the database does, or did last."""
+    """Return the current or last statement of every session of the database."""
     shown = (
         "SELECT concat_ws(' ', pid, state, xact_start, query) FROM pg_stat_activity WHERE datname = current_database()"
     )
@@ -127,7 +128,7 @@ def sessions(url: str) -> list[str]:
 
 
 def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
-    """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
+    """Take one random action, in ordinary SQL that does not know about upgrades."""
     kinds = ["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade", "text", "text", "named",
              "second", "withdraw", "partition"]  # fmt: skip
     kind, alive = draw.choice(kinds), own.alive()
@@ -182,19 +183,19 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     own.about(row, after)
     if kind == "named" or (kind == "second" and str(after).startswith("late")):
         upgrade = None
-        if kind == "second":  # each statement in a transaction of its own; after the first, the text alone was changed
+        if kind == "second":  # one transaction per statement; after the first, only the text has changed
             with connection.transaction():
                 upgrade = attached(connection)
                 connection.execute(statement, values)
         with connection.transaction():
             now = attached(connection)
-            made = written(model if now else "old", str(after))  # nothing else would tell the two models apart
+            made = written(model if now else "old", str(after))  # without an upgrade, rows do not record the model
             if now:
                 connection.execute("SELECT set_config('limpet.writes_with', %s, true)", [f"declared:{model}"])
             if kind == "named":
                 connection.execute(update, [title, made, row])
             else:
-                # an upgrade knows nothing of a text that changed before it
+                # an upgrade does not notice a text that changed before it started
                 price = SECOND * (1 + (now or 0)) if now == upgrade else 1
                 connection.execute("UPDATE shop.items SET emb = %s, price = %s WHERE id = %s", [made, price, row])
     else:
@@ -204,7 +205,7 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
 
 
 def attached(connection: Any) -> int | None:
-    """Return the number of the upgrade of the table, which stays until the transaction ends; None for none."""
+    """Return the number of the upgrade of the table; None without one. A lock keeps it until the transaction ends."""
     connection.execute("LOCK TABLE shop.items IN ROW EXCLUSIVE MODE")
     if not connection.execute("SELECT to_regclass('limpet_attached.attachments')").fetchone()[0]:
         return None
@@ -213,7 +214,7 @@ def attached(connection: Any) -> int | None:
 
 
 def partition(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
-    """Attach a partition with three rows by the model that serves, or drop one; of a partitioned table."""
+    """Attach a partition with three rows of the active model, or drop one; nothing if the table has no partitions."""
     [(partitioned,)] = connection.execute(
         "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('shop.items')"
     ).fetchall()
@@ -242,14 +243,14 @@ def partition(connection: Any, draw: random.Random, own: Memory, told: Any, firs
 
 
 def changed_partition(connection: Any, name: str, titles: dict[int, str | None]) -> bool:
-    """Attach a partition with rows of these titles, or drop it where they are None; say whether that was done.
+    """Attach a partition with rows of these titles, or drop it if all are None; return False if it must be repeated.
 
-    CREATE INDEX CONCURRENTLY lets go of its table before it commits that the index is valid. PostgreSQL refuses to drop
-    the table at that moment, and an application has to repeat its transaction.
+    CREATE INDEX CONCURRENTLY releases its table before it commits that the index is valid. PostgreSQL then refuses to
+    drop the table, and the application must repeat its transaction.
     """
     try:
         with connection.transaction():
-            connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # no swap until it is attached
+            connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # prevents a swap meanwhile
             if not any(titles.values()):
                 connection.execute(f"ALTER TABLE shop.items DETACH PARTITION shop.{name}")
                 connection.execute(f"DROP TABLE shop.{name}")
@@ -271,7 +272,7 @@ def changed_partition(connection: Any, name: str, titles: dict[int, str | None])
 
 
 def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
-    """Let two rows have each other's key, at once."""
+    """Exchange the keys of two rows in one transaction."""
     titles = {one: own.titles[other], other: own.titles[one]}
     for row, title in titles.items():
         told.write(json.dumps({"row": row, "after": title}) + "\n")
@@ -286,27 +287,27 @@ def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None
 
 @dataclass
 class Memory:
-    """What an application wrote: the title of every row by id, None for a deleted one, and what is in doubt."""
+    """The writes of an application: the title of every row by id (None if deleted), and unacknowledged writes."""
 
     titles: dict[int, str | None] = field(default_factory=dict)
     doubt: dict[int, list[str | None]] = field(default_factory=dict)
     settled: set[int] = field(default_factory=set)
-    """Rows that were there when all was compared."""
+    """Rows that existed at the last comparison."""
 
     def about(self, row: int, after: str | None) -> None:
-        """Say that a row is about to be changed."""
+        """Record that a row is about to be changed."""
         self.doubt.setdefault(row, []).append(after)
 
     def done(self, row: int) -> None:
-        """Say that its last change was acknowledged."""
+        """Record that the last change of a row was acknowledged."""
         self.titles[row] = self.doubt.pop(row)[-1]
 
     def possible(self, row: int) -> set[str | None]:
-        """Return what a row may be."""
+        """Return the titles that a row may have; None means deleted or never written."""
         return {self.titles.get(row), *self.doubt.get(row, [])}
 
     def alive(self) -> list[int]:
-        """Return the rows that are certainly there."""
+        """Return the rows that certainly exist."""
         return [row for row, title in self.titles.items() if title is not None and row not in self.doubt]
 
     def unused(self, first: int) -> int:
@@ -315,7 +316,7 @@ class Memory:
 
 
 def remembered(log: Path) -> Memory:
-    """Return what an application knows from its log, of which the last line may be torn."""
+    """Return the writes of an application from its log, whose last line may be incomplete."""
     memory = Memory()
     for line in log.read_text().splitlines() if log.exists() else []:
         with suppress(ValueError):
@@ -333,7 +334,7 @@ def remembered(log: Path) -> Memory:
 
 
 def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared: bool) -> None:
-    """Take random steps that are possible, for ever; the last one only goes on to the end."""
+    """Take random possible steps forever; with ``last``, finish the upgrade and return."""
     if bug is not None:
         {**BUGS, **SHARED_BUGS}[bug]()
     draw = random.Random(seed)
@@ -342,7 +343,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared
         try:
             it = attaching.start(url, old=OLD, new=NEW, mixing=evaluation() if shared else None)
         except StoreError:
-            time.sleep(0.02)  # a server that died
+            time.sleep(0.02)  # the server died
             continue
         try:
             with it:
@@ -351,14 +352,14 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared
             if last:
                 return
         except LimpetError:
-            time.sleep(0.01)  # what is not possible yet, and servers that die
+            time.sleep(0.01)  # the step is not possible yet, or the server died
 
 
 def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last: bool) -> bool:
-    """Take one step and tell it; say whether it was the last."""
+    """Backfill both sides, take one step and log it; return whether it was the last step."""
     sources: dict[ModelSide, Any] = {"new": source(it), "old": source(it, "old")}
     for side, made in sources.items():
-        few = draw.choice([None, 5, 20]) if it.state.shared and not last else None  # so that rows stay mixed
+        few = draw.choice([None, 5, 20]) if it.state.shared and not last else None  # a budget leaves rows mixed
         it.backfill(made, of=side, batch=draw.choice([3, 8, 64]), budget=few)
     state, steps = it.state, {"swap": lambda: it.swap(sources["new"]), "index": it.index, "cancel": it.cancel,
                               "rollback": lambda: it.rollback(sources["old"])}  # fmt: skip
@@ -379,12 +380,12 @@ def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last:
 
 
 def unaudited() -> None:
-    """Digests of texts and vectors are not compared, which would find what other bugs do."""
+    """Digests of texts and vectors are not compared; the comparison would find what other bugs break."""
     attaching.forget_unseen = lambda *arguments: 0
 
 
 def missed_trigger() -> None:
-    """Nobody notices that a text was changed."""
+    """No trigger notices that a text was changed."""
     unaudited()
     whole = triggers._triggers
 
@@ -397,7 +398,7 @@ def missed_trigger() -> None:
 
 
 def rename_without_transaction() -> None:
-    """Every renaming is committed by itself."""
+    """Every column is renamed in its own transaction."""
     whole = database.PostgresDatabase.rows
 
     def apart(self: database.PostgresDatabase, statement: str, values: Any = (), **options: Any) -> Any:
@@ -414,7 +415,7 @@ def rename_without_transaction() -> None:
 
 
 def stale_row_taken_for_fresh() -> None:
-    """A vector is written whatever happened to the row since its text was read."""
+    """A vector is written although the row has changed since its text was read."""
     whole = layout.ColumnLayout.write
 
     def blind(self: layout.ColumnLayout, side: ModelSide) -> str:
@@ -427,7 +428,7 @@ def stale_row_taken_for_fresh() -> None:
 
 
 def rollback_after_edits() -> None:
-    """A vector of the model that does not serve stays when the text is changed."""
+    """A vector of the inactive model is kept when the text changes."""
     unaudited()
     whole = triggers._function
 
@@ -441,7 +442,7 @@ def rollback_after_edits() -> None:
 
 
 def withdrawn_again() -> None:
-    """Nobody notices that an application sets a vector to NULL which it finds to be NULL."""
+    """No trigger notices that an application sets a vector to NULL that is already NULL."""
     whole = triggers._triggers
 
     def without(entry: Any, layout: Any) -> list[str]:
@@ -454,7 +455,7 @@ def withdrawn_again() -> None:
 
 
 def kept_after_edits() -> None:
-    """The vector of the other model that a row keeps stays when the application changes the row."""
+    """The stored vector of the other model is kept when the application changes the row."""
     whole = triggers._one_column_function
 
     def kept(*arguments: Any) -> str:
@@ -467,7 +468,7 @@ def kept_after_edits() -> None:
 
 
 def put_back_without_mark() -> None:
-    """A kept vector is put back, and the mark of its model is not."""
+    """A stored vector is put back without the mark of its model."""
     whole = layout.OneColumn.put_back
 
     def unmarked(self: layout.OneColumn, limit: int | None, after: bool) -> str:
@@ -483,23 +484,23 @@ BUGS = {one.__name__: one for one in (
     missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits, withdrawn_again
 )}  # fmt: skip
 SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_mark)}
-"""Where vectors of both models share a column."""
+"""Bugs that are planted if vectors of both models share a column."""
 PLACES = {
     "columns": BUGS,
     "one_column": SHARED_BUGS,
     "partitioned": {name: BUGS[name] for name in ("missed_trigger", "withdrawn_again")},
 }
-"""Bugs that are planted, by where the vectors of both models are."""
+"""Bugs to plant, by the place of the vectors of both models."""
 
 
 # Rounds
 
 
 def forking(module: str) -> Any:
-    """Return a context whose processes start at once, forked from one that has imported a module of trials."""
+    """Return a context whose processes start fast: they are forked from one that has imported a module of trials."""
     context, found = multiprocessing.get_context("forkserver"), os.environ.get("PYTHONPATH", "")
     context.set_forkserver_preload([module])
-    os.environ["PYTHONPATH"] = f"{Path(__file__).parents[1]}{os.pathsep}{found}"  # it is not told this one's sys.path
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parents[1]}{os.pathsep}{found}"  # the fork server has its own sys.path
     try:
         ensure_running()
     finally:
@@ -509,7 +510,7 @@ def forking(module: str) -> Any:
 
 @dataclass
 class Tally:
-    """What came of trials: kills by victim, and everything that should not have been."""
+    """Results of trials: kills by victim, counts, and violations."""
 
     kills: dict[str, int] = field(default_factory=dict)
     rounds: int = 0
@@ -517,18 +518,18 @@ class Tally:
     reads: int = 0
     writes: int = 0
     repeated: int = 0
-    """Transactions that were refused, see `changed_partition`."""
+    """Number of transactions that had to be repeated; see `changed_partition`."""
     steps: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
     @property
     def killed(self) -> int:
-        """How many kills there were."""
+        """Number of kills."""
         return sum(self.kills.values())
 
 
 class Watcher(threading.Thread):
-    """Reads the whole table in one statement, again and again."""
+    """Thread that continuously reads the whole table in one statement."""
 
     def __init__(self, url: str, tally: Tally, *, shared: bool) -> None:
         super().__init__(daemon=True)
@@ -544,19 +545,21 @@ class Watcher(threading.Thread):
                         self.tally.reads += 1
                         time.sleep(0.005)
             except psycopg.OperationalError:
-                time.sleep(0.02)  # a server that died
+                time.sleep(0.02)  # the server died
             except psycopg.Error as error:
                 self.tally.violations.append(f"a read failed: {error}")
                 time.sleep(0.02)
 
 
 def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: int | None = None) -> list[str]:
-    """Say which vectors are not of the text beside them, or not of the model of the others, or of the one they say.
+    """Return violations: vectors of another text than the one beside them, or of the wrong model.
 
     Args:
-        rows: What `READ` returns.
-        shared: Whether vectors of both models share the column.
-        ended: The upgrade after which every row that waited for a vector has one; None while one goes on.
+        rows: Rows that `READ` returned.
+        shared: Whether vectors of both models share the column; then each row names its model. Otherwise all vectors
+            must be of one model.
+        ended: Number of the upgrade that has ended, after which rows that waited for a vector have one; None while an
+            upgrade is in progress.
     """
     vectors = {
         row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb, *_ in rows if emb
@@ -582,21 +585,21 @@ def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: i
 
 def second_in(price: Any) -> int | None:
     """Return the upgrade during which text and vector of a row came in two statements: 0 without one, None if never."""
-    return None if price is None or price >= 0 else ceil(price / SECOND) - 1  # which was raised a little since
+    return None if price is None or price >= 0 else ceil(price / SECOND) - 1  # later updates raise the price a little
 
 
 class Round:
     """One upgrade of one table.
 
     Args:
-        server: Of the database.
-        name: Of the database, which is made.
-        folder: For the applications' logs.
-        tally: Is told.
-        seed: Of everything random.
-        bug: Planted into the operator.
-        place: Where vectors of both models are: a key of `PLACES`.
-        pause: Seconds between two things that an application does.
+        server: Server of the database.
+        name: Name of the database, which is created.
+        folder: Folder for the logs of applications.
+        tally: Results, which are updated.
+        seed: Seed of all random choices.
+        bug: Bug that is planted into the operator; None for none.
+        place: Place of the vectors of both models, a key of `PLACES`.
+        pause: Seconds between two actions of an application.
     """
 
     def __init__(
@@ -621,11 +624,11 @@ class Round:
         self.processes: dict[str, Any] = {}
 
     def logs(self) -> list[Path]:
-        """Return where applications remember what they wrote."""
+        """Return the logs of the applications."""
         return [self.folder / f"{self.name}-{number}.log" for number in range(APPLICATIONS)]
 
     def start(self, name: str, *, last: bool = False) -> None:
-        """Start the operator, or the application of a number."""
+        """Start the operator, or the application with this number."""
         seed = self.draw.getrandbits(32)
         if name == "operator":
             arguments: tuple[Any, ...] = (self.shop.url, self.steps_log, seed, last, self.bug, self.shared)
@@ -638,12 +641,12 @@ class Round:
         self.processes[name] = process
 
     def end(self, name: str) -> None:
-        """Kill one of them."""
+        """Kill the operator or an application."""
         self.processes[name].kill()
         self.processes.pop(name).join()
 
     def run(self, kills: int) -> None:
-        """Kill so often, then go on to the end and compare."""
+        """Kill this many times, then finish the upgrade and compare."""
         self.watcher = watcher = Watcher(self.shop.database, self.tally, shared=self.shared)
         watcher.start()
         try:
@@ -668,7 +671,7 @@ class Round:
             self.tally.repeated += sum(self.counted(log, '"repeated"') for log in self.logs())
 
     def went_on(self, steps: int, writes: int) -> None:
-        """Wait until so much more was done, however long that takes; not for ever, if nothing is possible."""
+        """Wait until this many more steps and writes are logged, or for a limited time if nothing is possible."""
         counts = (
             steps + self.counted(self.steps_log, "\n"),
             writes + sum(self.counted(log, '"done"') for log in self.logs()),
@@ -682,11 +685,11 @@ class Round:
 
     @staticmethod
     def counted(log: Path, what: str) -> int:
-        """Return how often something is in a log."""
+        """Return how often a text occurs in a log."""
         return log.read_text().count(what) if log.exists() else 0
 
     def kill(self, victim: str) -> None:
-        """Kill somebody, and start them again."""
+        """Kill a victim, and restart it."""
         self.tally.kills[victim] = self.tally.kills.get(victim, 0) + 1
         if victim == "server":
             self.server.kill()
@@ -709,7 +712,7 @@ class Round:
                 self.start(name)
 
     def restore(self) -> None:
-        """Dump the database while everybody is dead, restore it under another name, and go on there."""
+        """Kill all processes, dump the database, restore it under another name, and continue there."""
         names = list(self.processes)
         for name in names:
             self.end(name)
@@ -731,7 +734,7 @@ class Round:
             self.start(name)
 
     def look(self) -> None:
-        """Stop the applications and compare the table with what they remember."""
+        """Stop the applications and compare the table with their logs."""
         names = [str(number) for number in range(APPLICATIONS)]
         for name in names:
             self.end(name)
@@ -740,7 +743,7 @@ class Round:
             self.start(name)
 
     def compare(self) -> None:
-        """Look for what was lost, is back, or was never written; the applications are stopped."""
+        """Report rows that were lost, are back, or were never written; the applications must be stopped."""
         self.settle()
         found = dict(self.shop.execute("SELECT id, title FROM shop.items"))
         for row in range(ROWS):
@@ -754,14 +757,14 @@ class Round:
             for row in memory.titles.keys() | memory.doubt.keys():
                 if (title := found.pop(row, None)) not in memory.possible(row):
                     self.tally.violations.append(f"row {row} is {title!r}, not one of {memory.possible(row)}")
-                if row in memory.doubt:  # it is certain now
+                if row in memory.doubt:  # the comparison has settled the write
                     with log.open("a") as told:
                         told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
         self.tally.violations += [f"row {row} was written by nobody" for row in found]
         self.tally.checks += 1
 
     def settle(self) -> None:
-        """Wait until the sessions of killed applications have ended: the server goes on with what they sent."""
+        """Wait until the sessions of killed applications have ended; the server still executes their requests."""
         until = time.monotonic() + PATIENCE
         sessions = ("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
                     "pg_backend_pid() AND backend_type = 'client backend' AND application_name = '' "
@@ -770,7 +773,7 @@ class Round:
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        """Finish the upgrade without further kills, and compare everything."""
         for number in range(APPLICATIONS):
             self.end(str(number))
         self.end("operator")
@@ -809,7 +812,18 @@ def trials(
     place: str = "columns",
     pause: float = PAUSE,
 ) -> Tally:
-    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    """Run rounds until this many kills were made; stop at the first violation.
+
+    Args:
+        server: Server for the databases.
+        kills: Total number of kills, including those of ``so_far``.
+        seed: Seed of all random choices.
+        bug: Bug to plant; None for none.
+        told: Called with the results after every round.
+        so_far: Results of earlier rounds, which are continued.
+        place: Place of the vectors of both models, a key of `PLACES`.
+        pause: Seconds between two actions of an application.
+    """
     tally = so_far or Tally()
     number = tally.rounds
     with tempfile.TemporaryDirectory(prefix="limpet-trials-") as folder:

@@ -1,6 +1,6 @@
-"""What runs beside a trial: one process that searches all the time, and one that writes whenever it is its turn.
+"""Processes beside a trial: a reader that searches continuously, and a writer that takes turns.
 
-What the searching one was told is written down, and compared afterwards with every state that the gallery went through.
+The replies to the reader are logged, and compared afterwards with every state that the gallery went through.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from limpet.errors import LimpetError
 from limpet.galleries import Gallery
 from limpet.galleries.state import Generation
 
-PAUSE = 0.05  # seconds between two turns, at most
-WAIT = 0.005  # seconds between two searches, or looks for a gallery that is not there yet, at least
+PAUSE = 0.05  # maximum seconds between two turns
+WAIT = 0.005  # minimum seconds between two searches, or between two attempts to open the gallery
 
 
 class Beside:
     """The processes beside one life of a trial.
 
     Args:
-        place: Of the gallery.
-        life: Number of the life, counted from 1.
-        seed: Of their choices.
-        begin: Done by each first.
-        writer: Returns the driver of one that writes; None for none.
+        place: Place of the gallery.
+        life: Number of the life, from 1.
+        seed: Seed of all random choices.
+        begin: Called first in each process.
+        writer: Returns the driver of the writer; None for no writer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Beside:
         self.pids[name] = forked(folder, both)
 
     def stop(self) -> tuple[str, str] | None:
-        """End them, and return what was wrong until then."""
+        """Kill the processes; return check and finding of a violation, or None."""
         found: tuple[str, str] | None = None
         for name, pid in self.pids.items():
             os.kill(pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ class Beside:
 
 
 def write_in_turn(driver: Driver, seed: int) -> None:
-    """Write again and again, once the gallery has items."""
+    """Write repeatedly, once the gallery has items."""
     while not driver.twin.items or driver.twin.doing:
         driver.catch_up()
         time.sleep(WAIT)
@@ -87,9 +87,9 @@ def write_in_turn(driver: Driver, seed: int) -> None:
 
 
 def search_all_the_time(place: Place, life: int, seed: int) -> None:
-    """Search, and write down every reply."""
+    """Search continuously, and log every reply."""
     chance, log, gallery = random.Random(seed), TrialLog(place.folder / "reader" / "replies"), None
-    disk = TrialDisk(TrialLog(place.log), kept=place.kept)  # one of shards takes back what a writer left that died
+    disk = TrialDisk(TrialLog(place.log), kept=place.kept)  # a sharded gallery may undo what a dead writer left
     while True:
         known = place.log.stat().st_size
         try:
@@ -100,11 +100,11 @@ def search_all_the_time(place: Place, life: int, seed: int) -> None:
             continue
         started = time.monotonic()
         log.write(*_asked(gallery, life, known, chance))
-        time.sleep(max(WAIT, time.monotonic() - started))  # half of the time is for those that write
+        time.sleep(max(WAIT, time.monotonic() - started))  # leaves half of the time to the writers
 
 
 def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> list[Any]:
-    """Ask for something, and return the line that says what came."""
+    """Make a random request, and return the log line of its reply."""
     try:
         pointer, state = gallery.now()
         one = chance.choice(state.generations)
@@ -113,7 +113,7 @@ def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> li
         except LimpetError:
             if one.name in gallery.state.by_name:
                 raise
-            return ["gone", life, known]  # its generation ended meanwhile
+            return ["gone", life, known]  # the generation has been removed
     except LimpetError as error:
         return ["error", life, known, f"{type(error).__name__}: {error}"]
 
@@ -121,7 +121,7 @@ def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> li
 def _answer(
     gallery: Gallery, pointer: Pointer, one: Generation, life: int, known: int, chance: random.Random
 ) -> list[Any]:
-    """Ask for all vectors of a generation, or for the items nearest to queries of its model."""
+    """Read all vectors of a generation, or search for the items nearest to queries of its model."""
     if chance.random() < 0.2:
         parts = [some for some, _, _ in gallery.store.scan_rows(one.name, batch=16)]
         last = gallery.store.pointer().sequence
@@ -138,9 +138,9 @@ class Histories:
     """Every state that a gallery went through, in every life of a trial.
 
     Args:
-        lives: Twins by number of the commit.
-        acknowledged: Number of the last commit after so many bytes of the log.
-        spared: Whether no reader of this life lost what it read to a gc that was told to spare none.
+        lives: For every life, twins by number of the commit.
+        acknowledged: Pairs of a length of the log in bytes, and the number of the last commit at that point.
+        spared: For every life, whether each gc kept what readers may still need.
     """
 
     lives: list[dict[int, Twin]] = field(default_factory=lambda: [{}])
@@ -149,7 +149,7 @@ class Histories:
 
     @classmethod
     def of(cls, path: Path) -> Histories:
-        """Tell them from the log of a trial."""
+        """Reconstruct the states from the log of a trial."""
         found, twin, size = cls(), Twin(), 0
         for line in lines_of(path):
             size += len(json.dumps(line)) + 1
@@ -168,7 +168,7 @@ class Histories:
         return found
 
     def _end(self, twin: Twin) -> None:
-        """Add what was being done at the end of a life: others may have seen it, whatever came of it."""
+        """Add the states that an unfinished operation at the end of a life may have made visible to others."""
         for more in (1, 2):
             ended = deepcopy(twin)
             try:
@@ -178,14 +178,14 @@ class Histories:
             self.lives[-1] |= {twin.sequence + more: ended}
 
     def known(self, size: int) -> int:
-        """Return which commit had been acknowledged when the log had so many bytes."""
+        """Return the number of the last commit that was acknowledged when the log had this many bytes."""
         return max((sequence for until, sequence in self.acknowledged if until <= size), default=0)
 
     def at(self, life: int, sequence: int) -> Twin:
-        """Return the gallery as of a commit.
+        """Return the twin of the gallery at a commit.
 
         Raises:
-            Violation: It never was there.
+            Violation: The commit never existed in this life.
         """
         if sequence not in self.lives[life]:
             raise Violation("reader", f"commit {sequence} never was there in life {life}: {sorted(self.lives[life])}")
@@ -193,14 +193,14 @@ class Histories:
 
 
 def check_replies(place: Place, *, failing: bool) -> int:
-    """Compare everything that was read beside the trial with what could be there; return how many replies there were.
+    """Compare everything that the reader of a trial received with the possible states; return the number of replies.
 
     Args:
-        place: Of the trial.
-        failing: Whether the place itself failed, so that refusals are right.
+        place: Place of the trial.
+        failing: Whether the server of the place failed, so that refusals are allowed.
 
     Raises:
-        Violation: Something else was read, an older state than was acknowledged, or there was an error.
+        Violation: A reply matches no possible state, or is older than an acknowledged commit, or there was an error.
     """
     histories, replies = Histories.of(place.log), lines_of(place.folder / "reader" / "replies")
     for what, life, known, *said in replies:

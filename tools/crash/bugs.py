@@ -1,7 +1,7 @@
-"""Bugs that the harness has to catch, each planted in the processes of a trial only.
+"""Bugs that the trials must catch; each is planted only in the processes of a trial.
 
-A bug is a change of a class of a store, made before the gallery is opened. Those that a kill reveals have a point of
-their own in the gap that they open.
+A bug changes a class of a store before the gallery is opened. Bugs that a kill reveals add a named point for that kill
+between the steps that they separate.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from limpet.engines.store import Changes, Fill, Items, Rows, Tidied, Upsert
 from limpet.errors import GalleryError, StoreError
 
 Commit = Callable[..., Any]
-STALE = 0.2  # seconds for which a pointer is believed
+STALE = 0.2  # seconds for which a stale pointer is used
 AGE = 0.02  # seconds after which a lock is stolen
-REPLIES = 0.05  # share of the moves of a top whose reply is lost, in every trial of shards
+REPLIES = 0.05  # share of writes to a top whose reply is lost, in every trial of sharded galleries
 
 
 def plant(name: str | None, kind: str) -> None:
     """Plant a bug in this process.
 
     Args:
-        name: Name in `BUGS`; None for none.
-        kind: Of the store.
+        name: Name of the bug, from `BUGS`; None for none.
+        kind: Kind of the store.
     """
     if kind == "sharded":
         tops.lose_replies(REPLIES)
@@ -57,7 +57,7 @@ def _store(kind: str) -> Any:
 
 
 def stamp_before_write(store: Any) -> None:
-    """Items are marked as having a vector, durably, before it is written."""
+    """Items are durably marked as having a vector before the vector is written."""
     commit: Commit = store.commit
 
     def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
@@ -78,7 +78,7 @@ def stamp_before_write(store: Any) -> None:
 
 
 def pointer_before_data(store: Any) -> None:
-    """The pointer moves before the vectors that it names are there; with Lance, before they are synced."""
+    """The pointer moves before its vectors are written; with Lance, before they are synced."""
     commit: Commit = store.commit
 
     def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
@@ -103,14 +103,14 @@ def pointer_before_data(store: Any) -> None:
 
 
 def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
-    """Return what makes vectors durable: an object, its method, and methods that look at the result."""
+    """Return an object, the name of its method that makes vectors durable, and names of methods that read them back."""
     if store.kind == "lance":
         return store._tables, "_sync", ()
     return (store._rows, "write", ("read_back",)) if store.kind == "memory" else (store, "_write", ())
 
 
 def journal_not_synced(store: Any) -> None:
-    """The database does not make its commits durable."""
+    """The database does not sync its commits."""
     if store.kind in ("postgresql", "s3"):
         from limpet.engines.postgres import database as postgres
 
@@ -120,12 +120,12 @@ def journal_not_synced(store: Any) -> None:
 
 
 def journal_in_memory(store: Any) -> None:
-    """The database keeps what it needs to undo half a commit in RAM alone."""
+    """The database keeps its rollback journal only in memory."""
     _change_connections("PRAGMA journal_mode = MEMORY")
 
 
 def _change_connections(statement: str) -> None:
-    """Give every connection another setting, and believe in it."""
+    """Change a setting of every connection, and skip the check of that setting."""
     from limpet.engines import sqlite
 
     opened = sqlite.SqliteDatabase._open
@@ -140,7 +140,7 @@ def _change_connections(statement: str) -> None:
 
 
 def deleted_id_resurrected(store: Any) -> None:
-    """A backfill writes its batch back whole, also items that were deleted since it read them."""
+    """A backfill writes its whole batch, including items that were deleted after it read them."""
     commit: Commit = store.commit
     deleted: dict[str, Any] = {}
 
@@ -160,7 +160,7 @@ def deleted_id_resurrected(store: Any) -> None:
 
 
 def row_encoded_twice(store: Any) -> None:
-    """A backfill that is resumed begins with a batch that was done already."""
+    """A resumed backfill begins with a batch that was already written."""
     scan = store.scan
 
     def wrong(self: Any, *, after: str = "", limit: int, lacking: str | None = None) -> Any:
@@ -180,7 +180,7 @@ def row_encoded_twice(store: Any) -> None:
 
 
 def rollback_drops_later_writes(store: Any) -> None:
-    """A rollback also takes away what was written since the swap, and has no vector of the older model."""
+    """A rollback also deletes items that were written after the swap and have no vector of the older model."""
     commit: Commit = store.commit
 
     def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
@@ -193,7 +193,7 @@ def rollback_drops_later_writes(store: Any) -> None:
 
 
 def folders_not_synced(store: Any) -> None:
-    """Files are made durable, their names are not."""
+    """Files are synced, but the folders with their names are not."""
     from limpet.support.disk import Disk
 
     def files_only(self: Disk, paths: Iterable[Path]) -> None:
@@ -205,7 +205,7 @@ def folders_not_synced(store: Any) -> None:
 
 
 def fill_ignores_versions(store: Any) -> None:
-    """A backfill writes vectors of items as they were read, whatever became of these since."""
+    """A backfill writes vectors of items although the items have changed since they were read."""
     plan = GalleryLedger.plan
 
     def wrong(self: GalleryLedger, changes: Changes) -> Any:
@@ -221,7 +221,7 @@ def fill_ignores_versions(store: Any) -> None:
 
 
 def pointer_stale_elsewhere(store: Any) -> None:
-    """A process that has read the pointer believes it for a while, whatever others write."""
+    """A process that has read the pointer uses it for a while without reading it again."""
     pointer, commit = store.pointer, store.commit
 
     def wrong(self: Any) -> Any:
@@ -240,7 +240,7 @@ def pointer_stale_elsewhere(store: Any) -> None:
 
 
 def lock_stolen_by_age(store: Any) -> None:
-    """Who waits for the lock for a moment takes it to be one that a dead process left."""
+    """A process that waits a moment for the lock assumes that a dead process left it."""
     held = WriterLock.held
 
     @contextmanager
@@ -257,7 +257,7 @@ def lock_stolen_by_age(store: Any) -> None:
 
 
 def lock_kept_by_a_child(store: Any) -> None:
-    """A child that was forked meanwhile keeps the lock of its parent."""
+    """A child that is forked while the lock is held keeps the lock of its parent."""
     held = WriterLock.held
 
     @contextmanager
@@ -281,7 +281,7 @@ def _names(link: Path, path: Path) -> bool:
 
 
 def gc_ignores_age(store: Any) -> None:
-    """Nothing is spared for readers, however short ago they asked for the pointer."""
+    """A gc removes vectors that readers still need, however recently they read the pointer."""
     tidy = store.tidy
 
     def wrong(self: Any, *, older_than: float = 3600.0) -> Any:
@@ -291,7 +291,7 @@ def gc_ignores_age(store: Any) -> None:
 
 
 def finish_removes_rows_first(store: Any) -> None:
-    """The rows that a finished upgrade leaves go before the commit that ends it."""
+    """The old rows of an upgrade are removed before the commit that finishes it."""
     commit: Commit = store.commit
 
     def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
@@ -312,19 +312,19 @@ def finish_removes_rows_first(store: Any) -> None:
 
 
 def gc_leaves_what_finish_left(store: Any) -> None:
-    """Nobody removes the files or tables of generations that no state names any more."""
+    """The files or tables of removed generations are never deleted."""
     store.tidy = lambda self, *, older_than=3600.0: Tidied(0, 0)
 
 
 def reads_nothing_back(store: Any) -> None:
-    """What a commit wrote to Lance is not looked at before it counts."""
+    """Vectors written to Lance are not read back before the commit."""
     from limpet.engines.lance import tables as lance_tables
 
     lance_tables.compare = lambda *values: None
 
 
 def paths_that_do_not_move(store: Any) -> None:
-    """A gallery remembers where it was opened first, and looks for itself there."""
+    """A gallery stores the path at which it was first opened, and later opens that path."""
     opened = store.open.__func__
 
     def wrong(cls: Any, place: str, disk: Any) -> Any:
@@ -337,7 +337,7 @@ def paths_that_do_not_move(store: Any) -> None:
 
 
 def adapter_outside_the_commit(store: Any) -> None:
-    """A gallery reads the adapter of queries from the folder that was given to it."""
+    """A gallery reads the adapter of queries from the folder that the user passed, not from its own copy."""
     from limpet.adapters.storage import load_adapter
     from limpet.galleries import links
 
@@ -348,7 +348,7 @@ def adapter_outside_the_commit(store: Any) -> None:
 
 
 def connection_stays_read_only(store: Any) -> None:
-    """A file that could not be opened once is opened for reading alone, and stays so."""
+    """After one failure to open a file, the file is always opened read-only."""
     from limpet.engines import sqlite
 
     opened = sqlite.SqliteDatabase._open
@@ -381,7 +381,7 @@ def shard_missing_from_the_census(store: Any) -> None:
 
 
 def remainder_dropped_before_the_top(store: Any) -> None:
-    """One shard forgets what searches could ask for before the top does."""
+    """One shard drops data that searches may still need before the top does."""
     commit: Commit = store.commit
 
     def wrong(self: Any, changes: Changes, manifest: Any, event: Any) -> Any:
@@ -398,12 +398,12 @@ def remainder_dropped_before_the_top(store: Any) -> None:
 
 
 def no_way_back(store: Any) -> None:
-    """Shards are written to without a note of what takes it back."""
+    """Shards are written without recording how to undo the write."""
     store._prepare = lambda self, stamped, *rest: stamped
 
 
 def half_taken_back(store: Any) -> None:
-    """Of an interrupted commit, only the first shard loses what it has of it."""
+    """Only the first shard undoes its part of an interrupted commit."""
     from limpet.engines.sharded import store as sharded_store
 
     undoing = sharded_store.undoing
@@ -415,7 +415,7 @@ def half_taken_back(store: Any) -> None:
 
 
 def _remember_disk(store: Any) -> None:
-    """Let the store know the disk of the trial, whatever it calls it itself."""
+    """Store the disk of the trial under one name in the store, for all kinds of stores."""
     start = store.__init__
 
     def begin(self: Any, place: Any, *rest: Any) -> None:
@@ -427,16 +427,16 @@ def _remember_disk(store: Any) -> None:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, and where it shows best.
+    """A bug, and the trials that reveal it best.
 
     Args:
-        plant: Changes a store.
-        point: A trial kills there; "" for bugs that only a fault below the libraries shows.
-        kind: During this operation; None for any.
-        stores: Kinds of stores that can have it.
-        only: Which points of a sweep show it, as a part of their descriptions.
-        power: What becomes of what was not durable; None for any.
-        rest: Remainder of the seed by 12, which decides what else happens; None for any.
+        plant: Function that changes the class of a store.
+        point: Point at which a trial kills; "" for bugs that only a fault in a system call reveals.
+        kind: Operation during which it kills; None for any.
+        stores: Kinds of stores that can have the bug.
+        only: Part of the descriptions of the points of a sweep that reveal it.
+        power: What happens to data that was not durable, see `Plan.power`; None for any.
+        rest: Required remainder of the seed modulo 12, which selects further events of a trial; None for any.
     """
 
     plant: Callable[[Any], None]
@@ -488,5 +488,5 @@ BUGS = {
 
 
 def shown_by(store: str, *, sweep: bool) -> list[str]:
-    """Return the bugs that trials of a store, or a sweep, have to catch."""
+    """Return the names of the bugs that trials of a store, or a sweep of it, must catch."""
     return [name for name, bug in BUGS.items() if store in bug.stores and sweep == (not bug.point)]

@@ -1,4 +1,4 @@
-"""What a reopened gallery is held to."""
+"""Checks of a reopened gallery against its twin."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from limpet.galleries import Gallery
 from limpet.galleries.state import GalleryState, replay
 
 K = 7
-PATIENCE = 60.0  # seconds that a reader may take
+PATIENCE = 60.0  # maximum seconds that a reader may take
 
 
 def verify(gallery: Gallery, twin: Twin, seed: int = 0) -> None:
-    """Compare all that a gallery says of itself with what it ought to be; nothing is written.
+    """Compare journal, state, items, vectors, counts and searches of a gallery with its twin; nothing is written.
 
     Raises:
-        Violation: It is something else.
+        Violation: Something differs.
     """
     try:
         _check_journal(gallery, twin)
@@ -115,7 +115,7 @@ def _check_vectors(gallery: Gallery, twin: Twin, name: str) -> None:
 
 
 def _stored(twin: Twin, name: str, ids: Sequence[str]) -> NDArray[np.float32]:
-    """Return the rows that a generation ought to have of these items."""
+    """Return the vectors (N, D) that a generation should store for these items."""
     space = world.SPACES[twin.space]
     contents = [(identifier, twin.items[identifier].content) for identifier in ids]
     return space.index_form(world.points(twin.models[name], contents, space), "gallery")
@@ -142,12 +142,12 @@ def _check_held(gallery: Gallery, twin: Twin) -> None:
 
 
 def asked(seed: int) -> list[tuple[str, int]]:
-    """Return the two queries of a search, as items whose vectors are known."""
+    """Return the two queries of a search, as pairs of id and content."""
     return [(f"query {seed}", 0), (f"query {seed + 1}", 0)]
 
 
 def condition(seed: int) -> list[Condition] | None:
-    """Return the condition of a search: every third has one."""
+    """Return the filter of a search; every third search has one."""
     return [Condition("colour", "=", "red")] if seed % 3 == 0 else None
 
 
@@ -159,17 +159,17 @@ def _check_search(gallery: Gallery, twin: Twin, name: str, seed: int) -> None:
 
 
 def compare_search(twin: Twin, name: str, seed: int, counts: tuple[int, int, int], replied: list[list[Any]]) -> None:
-    """Compare searches by queries of one model with a comparison of every vector that they may search.
+    """Compare the results of a search by queries of one model with an exhaustive search of the twin.
 
     Args:
-        twin: Of the gallery at that moment.
-        name: Of the model's generation.
-        seed: Of the queries and the condition.
-        counts: Items covered, items, and number of the commit, as the reply says.
-        replied: Id, score and generation of every hit of every query.
+        twin: Twin of the gallery at that commit.
+        name: Name of the generation of the model.
+        seed: Seed of the queries and the filter.
+        counts: Covered items, all items, and the number of the commit, from the reply.
+        replied: For every query, id, score and generation of every hit.
 
     Raises:
-        Violation: Something else was to be found.
+        Violation: The results differ.
     """
     space = world.SPACES[twin.space]
     sources = twin.sources(name)
@@ -191,18 +191,19 @@ def compare_search(twin: Twin, name: str, seed: int, counts: tuple[int, int, int
 
 
 def _mapped(twin: Twin, query: str, source: str, queries: EmbeddingSet) -> EmbeddingSet:
-    """Return queries as they search a generation."""
+    """Return queries in the space of a generation, mapped by an adapter if the link has one."""
     seed = twin.links.get((query, source))
     return queries if seed is None else world.adapter(twin.models[query], twin.models[source], seed).apply(queries)
 
 
 def _check_best(name: str, hits: list[list[Any]], expected: list[tuple[float, str, str]]) -> None:
-    """Compare hits of vectors whose scores can be compared with the best ones that there are.
+    """Compare hits with comparable scores with the best possible hits.
 
     Args:
-        name: Of the generation of the queries.
-        hits: Their scores are None where they say ranks, since they were merged with hits of others.
-        expected: Score, id and generation of all that may be found, best first.
+        name: Name of the generation of the queries.
+        hits: Id, score and generation of the hits. A score is None if the reply holds a rank, because the hits were
+            merged with hits of other generations.
+        expected: Score, id and generation of all possible hits, best first.
     """
     scores = {identifier: score for score, identifier, _ in expected}
     for (identifier, found, _), (score, _, _) in zip(hits, expected, strict=False):
@@ -214,7 +215,7 @@ def _check_best(name: str, hits: list[list[Any]], expected: list[tuple[float, st
 def _expected(
     twin: Twin, sources: list[str], queries: Mapping[str, NDArray[np.float32]], colour: str | None
 ) -> list[tuple[float, str, str]]:
-    """Return score, id and generation of all items that a query may find, best first."""
+    """Return score, id and generation of all possible hits of a query, best first."""
     found = []
     for place, source in enumerate(sources):
         ids = [
@@ -229,13 +230,13 @@ def _expected(
 
 
 def go_on(driver: Driver, seed: int) -> None:
-    """Write at once, end an interrupted backfill, roll back, tidy, and look again after each.
+    """Continue after an interruption: write, finish the backfill, roll back, tidy; verify the result.
 
     Raises:
-        Violation: Something of it cannot be done, or ends with something else than without the interruption.
+        Violation: A step fails, or its result differs from that without the interruption.
     """
     script, twin, gallery = Script(seed), driver.twin, driver.open()
-    gallery.timeout = 2.0  # the lock of a process that is gone holds nobody up
+    gallery.timeout = 2.0  # the lock of a dead process must not block
     driver.do(script._upsert(twin) if twin.items else script._add(twin))
     target = twin.started or twin.active
     driver.do(
@@ -254,16 +255,16 @@ def go_on(driver: Driver, seed: int) -> None:
 
 
 def _check_nothing_left(gallery: Gallery, twin: Twin) -> None:
-    """Look for rows of generations that gc should have removed, after one that spared no reader."""
+    """Check that a gc that keeps nothing for readers has removed the rows of all former generations."""
     if twin.events[-1] == "gc" or twin.events[-2:] == ["gc", "tidy"]:
         until = time.monotonic() + PATIENCE
         while _stored_generations(gallery.store) != sorted(twin.models) and time.monotonic() < until:
-            gallery.store.tidy(older_than=0.0)  # what somebody beside is reading stays until then
+            gallery.store.tidy(older_than=0.0)  # a concurrent reader may keep rows for a while
         _same("gc", "generations with rows in the store", _stored_generations(gallery.store), sorted(twin.models))
 
 
 def _stored_generations(store: Any) -> list[str]:
-    """Return the generations that take room in a store, each as often as it does."""
+    """Return the generations with rows in a store, sorted, once for each of their files or tables."""
     if store.kind == "sharded":
         several = [_stored_generations(shard) for shard in store.shards]
         return max(several, key=len)

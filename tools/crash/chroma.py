@@ -1,4 +1,4 @@
-"""A Chroma server of one's own for `crash.collections`, and how an application reads and writes its rows."""
+"""A Chroma server for `crash.collections`, and a client that reads and writes its rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from crash.collections import Row
 __all__ = ["ERRORS", "Application", "Client", "service"]
 
 ERRORS = (httpx.HTTPError, ChromaError, ValueError)
-"""What the client raises when the server was killed; a ValueError where it never answered."""
+"""Errors of the client if the server was killed; ValueError if the server never answered."""
 
 
 @contextmanager
 def service() -> Iterator[ChromaServer]:
-    """Give a server."""
+    """Yield a running server."""
     server = ChromaServer()
     try:
         yield server
@@ -32,10 +32,10 @@ def service() -> Iterator[ChromaServer]:
 
 
 class Client:
-    """A connection of an application, or of who looks.
+    """A connection of an application or of the watcher.
 
     Args:
-        url: Of the service.
+        url: URL of the server.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,9 +45,9 @@ class Client:
         return self._client.get_collection(name, embedding_function=None)
 
     def rows(self, collection: str) -> dict[int, Row]:
-        """Return all rows of a collection, as two readings in a row gave them.
+        """Return all rows of a collection; reads until two consecutive reads are equal.
 
-        Chroma reads the text, the tags and the vector of a row one after another: a reading may mix two rows of one id.
+        Chroma reads text, tags and vector of a row one after another, so a single read may mix two versions of a row.
         """
         before, after = self._read(collection), self._read(collection)
         while not _same(before, after):
@@ -61,7 +61,7 @@ class Client:
                 for one, emb, text, meta in rows}  # fmt: skip
 
     def put(self, collection: str, row: Row) -> None:
-        """Write a row as a whole."""
+        """Write a whole row."""
         metadata = {"text": row["text"], "tags": [str(one) for one in row["tags"]]}
         self._collection(collection).upsert([str(row["key"])], [row["emb"]], [metadata], [row["text"]])
 

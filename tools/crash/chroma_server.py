@@ -1,4 +1,4 @@
-"""A real Chroma server with data of its own for tests and trials, which can be killed and started again."""
+"""A real Chroma server with its own data for tests and trials, which can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from urllib.request import urlopen
 
-PATIENCE = 120  # seconds until a server that does not answer is an error
+PATIENCE = 120  # maximum seconds to wait for an answer of the server
 
 
 class ChromaServer:
-    """``chroma run`` on a port of its own.
+    """``chroma run`` on a free port.
 
     Args:
-        place: Folder in which to make its own; the one for temporary files if left out.
+        place: Parent of the folder of the server; None uses the folder for temporary files.
     """
 
     def __init__(self, place: Path | str | None = None) -> None:
@@ -34,7 +34,7 @@ class ChromaServer:
         self.start()
 
     def start(self) -> None:
-        """Start it where it does not run, and wait until it answers."""
+        """Start the server unless it runs, and wait until it answers."""
         until = time.monotonic() + PATIENCE
         while not self._answers():
             assert time.monotonic() < until, (self.folder / "log").read_text()[-2000:]
@@ -52,18 +52,18 @@ class ChromaServer:
         return False
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """End it, and remove its data."""
+        """Kill the server, and remove its data."""
         self.kill()
         shutil.rmtree(self.folder)
 
 
 @cache
 def shared() -> ChromaServer:
-    """Return one server for all tests of this process, started when the first of them needs it; do not stop it."""
+    """Return the server that all tests of this process share, started on the first call; do not stop it."""
     return ChromaServer()

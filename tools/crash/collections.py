@@ -1,19 +1,21 @@
-"""Upgrades of a collection of a real server that are killed at random, beside an application that goes on.
+"""Upgrades of a collection of a real server that are killed at random, while applications write.
 
-As in `crash.attached`: an operator's process takes steps, two processes of the application write rows of their own and
-log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
-Among the steps are declarations, swaps and rollbacks with and without one, in any order. The applications ask `current`
-before every write, and once more after it, and repeat the write where the answer changed. They delete a row
-`everywhere`, or, if it was there when all was compared, by chance only where it is to be written. They rest between
-writes, and write at once in the moment between the last comparison and a declaration, which is made a little longer.
-One moment is left out, because no service writes on a condition: from the operator's last look at a row of the side
-that the applications write to the end of its writing there they wait (`Moment`). A watcher reads, again and again, the
-whole collection that `current` names: each row has the vector that the model of
-that collection makes of its text. After every few kills the applications stop, passes are made, and both collections
-are compared with what the applications remember. A round ends with `finish` or `cancel`, after which what serves holds
-exactly that.
+As in `crash.attached`, an operator process takes steps, and two application processes write their own rows and log what
+they are about to write and what was acknowledged. SIGKILL ends the operator, an application, or the server. The steps
+include declarations, and swaps and rollbacks with and without a declaration, in any order. Applications call `current`
+before and after every write, and repeat the write if the answer has changed. They delete a row `everywhere`; a row that
+existed at the last comparison is sometimes deleted only in the collection to write. They rest between bursts of writes.
+The moment between the last comparison and a declaration is prolonged, and they write immediately in it.
 
-The servers are those of `crash.milvus` and `crash.chroma`. `crash.qdrant` does the same in folders of Qdrant, with the
+One race is excluded, because no service has conditional writes: while the operator reads and then writes a row on the
+side that applications write, applications wait (`Moment`).
+
+A watcher continuously reads the whole collection that `current` names: each row must have the vector that the model of
+that collection makes of its text. After every few kills the applications stop, backfill passes are made, and both
+collections are compared with the logs of the applications. A round ends with `finish` or `cancel`; the active
+collection must then hold exactly what was logged.
+
+The servers are those of `crash.milvus` and `crash.chroma`. `crash.qdrant` does the same in Qdrant folders, with the
 steps and the planted bugs of this file.
 """
 
@@ -41,15 +43,15 @@ from limpet.errors import GalleryError, LimpetError
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 25, 8
 PAUSE, BURST, REST = 0.05, 20, 5.0
-"""Seconds between two things that an application does, so many of them in a row, and seconds of rest between two such
-rows: a swap or a declaration needs a comparison that finds nothing to do."""
+"""Seconds between two actions of an application, number of actions in a burst, and seconds of rest between two bursts.
+The rest is needed because a swap or a declaration requires a comparison that finds nothing to do."""
 PATIENCE = 300.0
 VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
 
 
 class Place(Protocol):
-    """A module that brings a service, and how an application reads and writes its rows."""
+    """A module with a service, and a client that reads and writes its rows."""
 
     ERRORS: tuple[type[Exception], ...]
     service: Callable[[], AbstractContextManager[Any]]
@@ -58,13 +60,13 @@ class Place(Protocol):
 
 
 def place_of(name: str) -> Place:
-    """Return the place of a name."""
+    """Return the module of a place by name."""
     place: Place = import_module(f"crash.{name}")  # type: ignore[assignment]
     return place
 
 
 def patiently(call: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Any:
-    """Call until a server that was killed answers again."""
+    """Repeat a call until a killed server answers again."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -76,7 +78,7 @@ def patiently(call: Callable[[], Any], errors: tuple[type[Exception], ...]) -> A
 
 
 def application(place: str, service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
-    """Write one's own rows into the collection that is to be written, until told to stop, and once more then."""
+    """Write one's own rows into the collection to write, until told to stop; the last action succeeds after that."""
     draw, own, it = random.Random(seed), remembered(log), place_of(place)
     client = patiently(lambda: it.Client(service_url), it.ERRORS)
     with log.open("a", buffering=1) as told:
@@ -85,23 +87,24 @@ def application(place: str, service_url: str, url: str, log: Path, first: int, s
             stopping = stop.is_set()
             try:
                 act(client, url, draw, own, told, first, Moment(log.parent))
-            except it.ERRORS:  # a server that died, or a connection to it
+            except it.ERRORS:  # the server or its connection died
                 stopping = False
                 client = patiently(lambda: it.Client(service_url), it.ERRORS)
             done += 1
             rests, now = done % BURST == 0, time.monotonic()
             time.sleep(PAUSE)
             while rests and time.monotonic() < now + REST and not (stop.is_set() or declaring(log).exists()):
-                time.sleep(PAUSE)  # killed in the wait() of an event, it would stay locked
+                time.sleep(PAUSE)  # a process killed in wait() of an event would leave it locked
 
 
 class Moment:
-    """What applications and the operator do one after the other: their writes, and its writes over theirs.
+    """A lock that separates writes of applications from writes of the operator to the same side.
 
-    An operator that was killed within it may have sent what the server still writes; so the server is ended, too.
+    If the operator is killed while it holds the lock, the server may still execute its request, so the server must be
+    killed, too.
 
     Args:
-        folder: Of the round.
+        folder: Folder of the round.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,7 +112,7 @@ class Moment:
 
     @contextmanager
     def of_application(self) -> Iterator[None]:
-        """Wait until no operator is within it, and no request of a killed one is on its way."""
+        """Wait until no operator holds the lock, and no request of a killed one may be executed."""
         while True:
             with self.path.open("a+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH)
@@ -120,7 +123,7 @@ class Moment:
 
     @contextmanager
     def of_operator(self) -> Iterator[None]:
-        """Keep applications from writing."""
+        """Prevent applications from writing."""
         with self.path.open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             lock.write("begun")
@@ -131,16 +134,16 @@ class Moment:
                 lock.truncate(0)
 
     def interrupted(self) -> bool:
-        """Say whether an operator is within it, or was killed there."""
+        """Return whether an operator holds the lock, or was killed while it held it."""
         return self.path.exists() and self.path.stat().st_size > 0
 
     def over(self) -> None:
-        """Forget it: the server was ended."""
+        """Clear the state of a killed operator, after the server was killed."""
         self.path.write_text("")
 
 
 def apart(moment: Moment) -> None:
-    """Let the operator write over what applications write, and remove it, while they do not write."""
+    """Let the operator overwrite and remove rows on the side of the applications only while they do not write."""
     overwrite, tidy = passes._CollectionFill._overwrite, CollectionAttachment._tidy
 
     def overwritten(self: Any, rows: Any) -> Any:
@@ -156,17 +159,17 @@ def apart(moment: Moment) -> None:
 
 
 def declaring(log: Path) -> Path:
-    """Return the file that is there while a declaration is about to be written into the ledger."""
+    """Return the file that exists while a declaration is about to be written to the ledger."""
     return log.with_name("declaring")
 
 
 def first_of(url: str) -> str:
-    """Return the collection that was there before the upgrade."""
+    """Return the name of the collection before the upgrade."""
     return url.partition("?")[0].rpartition("/")[2]
 
 
 def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, first: int, moment: Moment) -> None:
-    """Add, change or delete a row, and again where it was declared meanwhile to be written elsewhere."""
+    """Add, change or delete a row; repeat it if the collection to write has changed meanwhile."""
     alive = own.alive()
     kind = draw.choice(["add", "change", "change", "delete"]) if alive else "add"
     row = own.unused(first) if kind == "add" else draw.choice(alive)
@@ -191,16 +194,16 @@ def act(client: Any, url: str, draw: random.Random, own: Memory, told: Any, firs
 
 
 def source(it: CollectionAttachment, side: ModelSide) -> Any:
-    """Return what makes vectors of texts as they are in the collection."""
+    """Return a source that embeds the current texts of the collection."""
     from crash.shop import source as shop_source
 
     return shop_source(it, side)  # type: ignore[arg-type]
 
 
 def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
-    """Take random steps that are possible, for ever; the last one only goes on to the end."""
+    """Take random possible steps until the upgrade ends; with ``last``, take it to its end."""
     draw, passing = random.Random(seed), place_of(place).ERRORS
-    declaring(log).unlink(missing_ok=True)  # of one that was killed
+    declaring(log).unlink(missing_ok=True)  # a killed operator may have left it
     declare_late(declaring(log), draw)
     apart(Moment(log.parent))
     if bug is not None:
@@ -212,11 +215,11 @@ def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | 
                     pass
                 return
         except passing + (LimpetError,):  # noqa: RUF005
-            time.sleep(0.05)  # what is not possible yet, and servers that die
+            time.sleep(0.05)  # the step is not possible yet, or the server died
 
 
 def declare_late(sign: Path, draw: random.Random) -> None:
-    """Give applications time to write between the last comparison and a declaration, which takes milliseconds."""
+    """Prolong the moment between the last comparison and a declaration, so that applications write in it."""
     whole = CollectionAttachment._turned
 
     def late(self: CollectionAttachment, event: Any) -> None:
@@ -230,10 +233,10 @@ def declare_late(sign: Path, draw: random.Random) -> None:
 
 
 def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool = False) -> bool:
-    """Take one step and tell it; say whether it was the last."""
+    """Take one step and log it; return whether it ended the upgrade."""
     sources: dict[ModelSide, Any] = {side: source(it, side) for side in OTHER}
     for side in draw.sample(sorted(OTHER), 2):
-        if last or draw.random() < 0.4:  # a declaration makes the pass that it needs
+        if last or draw.random() < 0.4:  # optional, because a declaration makes the pass that it needs
             it.backfill(sources[side], of=side, batch=draw.choice([None, 3, 8]))
     state = it.state
     writes: ModelSide | None = draw.choice([None, "old", "new"])
@@ -260,14 +263,14 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
 
 
 def settle(it: CollectionAttachment) -> None:
-    """Make passes until nothing is due; nobody else writes."""
+    """Make backfill passes until nothing is left to do; applications must not write meanwhile."""
     while sum(it.backfill(source(it, side), of=side).written for side in OTHER):
         pass
     assert not any(it.status().lacking.values()), it.status()
 
 
 def differences(titles: dict[int, str], side: ModelSide, logs: list[Path]) -> list[str]:
-    """Say what was lost, is back, or was never written, and note what is certain now."""
+    """Return violations: rows that were lost, are back, or were never written; log what the comparison settles."""
     found, titles = [], dict(titles)
     for row in range(ROWS):
         if titles.pop(row, None) != f"item {row}":
@@ -289,7 +292,7 @@ def differences(titles: dict[int, str], side: ModelSide, logs: list[Path]) -> li
 
 
 def old_state_taken_for_the_new_one() -> None:
-    """Rows that were filled once are never filled again."""
+    """A row that was filled once is never filled again."""
     whole = passes.due
 
     def blind(old: Any, new: Any, *rest: Any, **further: Any) -> Any:
@@ -300,7 +303,7 @@ def old_state_taken_for_the_new_one() -> None:
 
 
 def deleted_rows_stay() -> None:
-    """Nobody removes what the application deleted, and nobody minds."""
+    """Rows that the application deleted are not removed from the other side, and no check notices."""
     whole = passes.due
 
     def blind(*values: Any, **further: Any) -> Any:
@@ -311,7 +314,7 @@ def deleted_rows_stay() -> None:
 
 
 def declared_without_a_pass() -> None:
-    """It is declared at once who writes with what, and nobody looks at what was written until then."""
+    """A declaration takes effect immediately, without a pass over earlier writes."""
     turned = CollectionAttachment._turned
 
     def at_once(self: CollectionAttachment, model: str, *rest: Any, **further: Any) -> ModelSide:
@@ -324,7 +327,7 @@ def declared_without_a_pass() -> None:
 
 
 def only_the_declared_side_counts() -> None:
-    """What the other side holds is overwritten, also where it changed and the declared one did not."""
+    """The other side is overwritten, even if only that side has changed."""
 
     def strict(old: Any, new: Any, pair: Any, writes: ModelSide, **further: Any) -> Any:
         if old is None and new is None:
@@ -339,7 +342,7 @@ def only_the_declared_side_counts() -> None:
 
 
 def deletions_of_the_last_moment_forgotten() -> None:
-    """What was deleted between the last comparison and a declaration is made again."""
+    """Rows deleted between the last comparison and a declaration are created again."""
     whole = passes.due
 
     def blind(*values: Any, late: Any = None, **further: Any) -> Any:
@@ -358,7 +361,7 @@ BUGS = {one.__name__: one for one in (
 
 
 class Watcher(threading.Thread):
-    """Reads what serves, again and again."""
+    """Thread that continuously reads the active collection."""
 
     def __init__(self, url: str, place: Place, service: Any, tally: Tally) -> None:
         super().__init__(daemon=True)
@@ -374,12 +377,12 @@ class Watcher(threading.Thread):
                 self.tally.violations += [f"watched: {one}" for one in wrong(client.rows(serves), side)]
                 self.tally.reads += 1
             except self.place.ERRORS + (GalleryError,):  # noqa: RUF005
-                client = None  # a server that died
+                client = None  # the server died
             time.sleep(0.05)
 
 
 def wrong(rows: dict[int, Row], side: ModelSide) -> list[str]:
-    """Say which rows have a vector that is not of their text by this model."""
+    """Return violations: rows whose vector or tags do not belong to their text by this model."""
     return [
         f"row {key} of {side} has a vector of {made_by(row['emb'])} and another text than '{row['text']}'"
         for key, row in rows.items()
@@ -392,12 +395,12 @@ class Round:
     """One upgrade of one collection.
 
     Args:
-        place: Its name.
-        service: Of the collection.
-        folder: For logs and the ledger.
-        tally: Is told.
-        seed: Of everything random.
-        bug: Planted into the operator.
+        place: Name of the place.
+        service: Service of the collection.
+        folder: Folder for logs and the ledger.
+        tally: Results, which are updated.
+        seed: Seed of all random choices.
+        bug: Bug that is planted into the operator; None for none.
     """
 
     def __init__(self, place: str, service: Any, folder: Path, tally: Tally, seed: int, bug: str | None = None) -> None:
@@ -414,11 +417,11 @@ class Round:
         self.stop = self.context.Event()
 
     def logs(self) -> list[Path]:
-        """Return where applications remember what they wrote."""
+        """Return the logs of the applications."""
         return [self.folder / f"{number}.log" for number in range(APPLICATIONS)]
 
     def start(self, name: str, *, last: bool = False) -> None:
-        """Start the operator, or the application of a number."""
+        """Start the operator, or the application with this number."""
         seed = self.draw.getrandbits(32)
         if name == "operator":
             given: tuple[Any, ...] = (self.name, self.url, self.steps_log, seed, last, self.bug)
@@ -439,7 +442,7 @@ class Round:
         self.processes[name] = process
 
     def end(self, name: str) -> None:
-        """Kill one of them."""
+        """Kill the operator or an application; also the server if the operator was killed while it held the lock."""
         self.processes[name].kill()
         self.processes.pop(name).join()
         moment = Moment(self.folder)
@@ -455,7 +458,7 @@ class Round:
             self.start(str(number))
 
     def run(self, kills: int) -> None:
-        """Kill so often, then go on to the end and compare."""
+        """Kill this many times, then finish the upgrade and compare."""
         watcher = Watcher(self.url, self.place, self.service, self.tally)
         watcher.start()
         try:
@@ -480,12 +483,12 @@ class Round:
             patiently(self.shop.close, self.place.ERRORS)
 
     def counts(self) -> tuple[list[str], int]:
-        """Return the steps that came to an end, and how many writes were acknowledged."""
+        """Return the completed steps, and the number of acknowledged writes."""
         steps = self.steps_log.read_text().splitlines() if self.steps_log.exists() else []
         return steps, sum(log.read_text().count('"done"') for log in self.logs() if log.exists())
 
     def went_on(self, steps: int, writes: int) -> None:
-        """Wait until so much more was done; not for ever, if nothing is possible."""
+        """Wait until this many more steps and writes are logged, or for a limited time if nothing is possible."""
         done, wrote = self.counts()
         until = time.monotonic() + PATIENCE / 25
         while time.monotonic() < until and not self.tally.violations:
@@ -495,7 +498,7 @@ class Round:
             time.sleep(0.02)
 
     def kill(self, victim: str) -> None:
-        """Kill somebody, and start them again."""
+        """Kill a victim, and restart it."""
         self.tally.kills[victim] = self.tally.kills.get(victim, 0) + 1
         if victim == "server":
             self.service.kill()
@@ -510,7 +513,7 @@ class Round:
                 self.start(name)
 
     def pause(self) -> None:
-        """Let the applications end what they are at."""
+        """Let the applications complete their current action and end."""
         self.stop.set()
         for number in range(APPLICATIONS):
             process = self.processes.pop(str(number))
@@ -520,7 +523,7 @@ class Round:
                 process.kill()
 
     def look(self) -> None:
-        """Stop the applications and compare what they write with what they remember; they may write another one."""
+        """Stop applications and operator, compare both collections with the logs, and restart them."""
         self.pause()
         self.end("operator")
         self.agree()
@@ -528,7 +531,7 @@ class Round:
         self.applications()
 
     def agree(self) -> None:
-        """Make a pass for both sides, and compare both collections with what the applications remember."""
+        """Make passes for both sides, and compare both collections with the logs of the applications."""
 
         def settled() -> dict[ModelSide, str]:
             with start(self.url, old=OLD, new=NEW) as it:
@@ -539,14 +542,14 @@ class Round:
             self.compare(collection, side)
 
     def compare(self, collection: str, side: ModelSide) -> None:
-        """Look for what was lost, is back, or was never written in a collection; the applications are stopped."""
+        """Report rows of a collection that were lost, are back, or were never written; applications must be stopped."""
         found = patiently(lambda: self.place.Client(self.service.url).rows(collection), self.place.ERRORS)
         titles = {key: row["text"] for key, row in found.items()}
         self.tally.violations += [*wrong(found, side), *differences(titles, side, self.logs())]
         self.tally.checks += 1
 
     def finish(self) -> None:
-        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        """Finish the upgrade without further kills, and compare the active collection."""
         self.pause()
         self.end("operator")
         self.agree()
@@ -571,7 +574,16 @@ def trials(
     told: Any = lambda tally: None,
     so_far: Tally | None = None,
 ) -> Tally:
-    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    """Run rounds until this many kills were made; stop at the first violation.
+
+    Args:
+        place: Name of the place.
+        kills: Total number of kills, including those of ``so_far``.
+        seed: Seed of all random choices.
+        bug: Bug to plant; None for none.
+        told: Called with the results after every round.
+        so_far: Results of earlier rounds, which are continued.
+    """
     tally = so_far or Tally()
     number = tally.rounds
     with place_of(place).service() as one:

@@ -1,4 +1,4 @@
-"""A disk that writes down every step, and stops the process, or fails, at a chosen one."""
+"""A disk that logs every step, and kills the process or fails at a chosen step."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from crash.server import Server
 from limpet.support.disk import Disk
 
 ONLY_KILLS = ("driver.acknowledge", "database.synced")
-"""Points after a commit, at which nothing can fail any more."""
+"""Points after a commit, at which an error cannot be injected."""
 
 
-LINGER = 60.0  # seconds after which a forked child ends by itself
+LINGER = 60.0  # maximum seconds that a forked child lives
 
 
 @dataclass
 class Arm:
-    """What is to happen, and where.
+    """An event to inject, and its point.
 
     Args:
         how: "kill" at the point, "later" to kill a moment after it, "full" or "broken" for an error there, "server" to
             kill the server of the gallery.
         point: Name of the point; None for any.
-        kind: Operation that has to be under way; None for any.
-        occurrence: Counted from 1.
+        kind: Operation that must be in progress; None for any.
+        occurrence: Number of the matching occurrence, from 1.
         delay: Seconds until a later kill.
     """
 
@@ -43,7 +43,7 @@ class Arm:
     delay: float = 0.0
 
     def strikes(self, point: str, kind: str) -> bool:
-        """Count an occurrence, and say whether it is the one."""
+        """Count an occurrence if it matches; return whether it is the chosen one."""
         if self.occurrence < 1 or self.point not in (None, point) or self.kind not in (None, kind):
             return False
         if self.how in ("full", "broken") and point in ONLY_KILLS:
@@ -53,14 +53,14 @@ class Arm:
 
 
 class TrialDisk(Disk):
-    """Durability as ever, written down.
+    """The disk of a trial: it syncs like `Disk`, logs every step, and injects an event.
 
     Args:
-        log: Of the trial.
-        arm: What is to happen.
-        kept: Folder for copies of the database as it was when it was last made durable; None to make none.
-        server: Of the gallery, if it has one.
-        forks: Whether a child is forked that outlives the process: where the arm strikes, or else at once.
+        log: Log of the trial.
+        arm: Event to inject; None for none.
+        kept: Folder for copies of the database as it was when it was last made durable; None makes no copies.
+        server: Server of the gallery, if it has one.
+        forks: Whether to fork a child that outlives the process: when the event strikes, or at the first point.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TrialDisk(Disk):
             raise OSError(number, os.strerror(number), point)
 
     def revive(self) -> None:
-        """Start a server that was killed."""
+        """Start a killed server."""
         if self.server is not None:
             self.server.start()
 
@@ -124,7 +124,7 @@ class TrialDisk(Disk):
         self.reached("database.synced")
 
     def _was_synced(self) -> bool:
-        """Say whether the operating system was asked for it, too; believe it where nobody can know."""
+        """Return whether the system call was made, too; True if the fault library is not there to count the calls."""
         before, self._syncs = self._syncs, faults.count() if faults.preloaded() else self._syncs + 1
         return self._syncs > before
 
@@ -135,7 +135,7 @@ def _kill_after(delay: float) -> None:
 
 
 def _linger(log: Path) -> None:
-    """Be a child that was forked for something else, until the trial is over."""
+    """Live as a forked child that does nothing, until the trial is over."""
     until = time.monotonic() + LINGER
     while log.exists() and time.monotonic() < until:
         time.sleep(0.05)

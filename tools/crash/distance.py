@@ -1,4 +1,4 @@
-"""A network between a client and a server: every byte arrives later than it was sent, and round trips are counted."""
+"""A proxy between a client and a PostgreSQL server that delays every byte and counts round trips."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-READY = b"Z"  # type of the message with which the server says that it waits for the next question
+READY = b"Z"  # type of the message ReadyForQuery
 
 
 class Distance:
-    """A port of this machine behind which a PostgreSQL server is as far away as one likes.
+    """A local port that forwards to a PostgreSQL server with a delay.
 
     Args:
         sockets: Folder of the server's socket.
-        round_trip: Seconds from a question to its answer, apart from what the server takes.
+        round_trip: Seconds that are added to every round trip.
     """
 
     def __init__(self, sockets: Path, round_trip: float = 0.0) -> None:
@@ -30,20 +30,20 @@ class Distance:
         self.port: int = told.recv()
 
     def url(self, database: str) -> str:
-        """Return where a database is, seen from here."""
+        """Return the URL of a database through the proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?connect_timeout=60&sslmode=disable"
 
     def set(self, round_trip: float) -> None:
-        """Move the server."""
+        """Change the delay, in seconds per round trip."""
         self._delay.value = round_trip / 2
 
     @property
     def round_trips(self) -> int:
-        """How often the server has answered all that it was asked, and waited for the next question."""
+        """Number of times that the server has answered everything and was ready for the next query."""
         return int(self._trips.value)
 
     def close(self) -> None:
-        """End it, with all connections."""
+        """Kill the proxy, with all connections."""
         self._process.kill()
         self._process.join()
 

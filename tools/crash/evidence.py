@@ -1,4 +1,4 @@
-"""Evaluations of two models whose vectors may be mixed, and of two that may not."""
+"""Evaluations of two compatible models, whose vectors may be mixed, and of two incompatible ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ ITEMS, CLASSES = 96, 6
 
 
 def items(name: str, noise: float, space: Space, *, turned: bool = False) -> EmbeddingSet:
-    """Return items in classes, less sure of them the more noise, in a space of the model's own if it is turned."""
+    """Return embeddings of items in classes.
+
+    Args:
+        name: Name of the model.
+        noise: Standard deviation of the noise that is added to the class vectors.
+        space: Space of the embeddings.
+        turned: Whether to rotate the vectors, so that they cannot be compared with those of another model.
+    """
     draw = np.random.default_rng(0 if name == "old" else 1)
     labels = np.arange(ITEMS) % CLASSES
     vectors = np.eye(space.dim)[labels] + noise * draw.normal(size=(ITEMS, space.dim))
@@ -35,7 +42,7 @@ def items(name: str, noise: float, space: Space, *, turned: bool = False) -> Emb
 def evaluation(
     *, compatible: bool = True, dim: int = 8, new: str = "new", euclidean: bool = False, mixing: bool = True
 ) -> Evaluation:
-    """Return what is known of the new model against "old", which it is compatible with, or not."""
+    """Return the evaluation of a new model against "old", compatible or not."""
     space = Euclidean(dim) if euclidean else Hypersphere(dim)
     old, made = items("old", 0.5, space), items(new, 0.25, space, turned=not compatible)
     return evaluate(old, made, curve=False, resamples=200, mixing=0.01 if mixing else None)

@@ -1,4 +1,4 @@
-"""A real ext4 of its own, which can lose its power."""
+"""A real ext4 file system that can lose power."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from types import TracebackType
 from typing import Self
 
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
-_WITHOUT_THE_JOURNAL = 2  # nothing more reaches the device
-PATIENCE = 30.0  # seconds until the folder is let go of
+_WITHOUT_THE_JOURNAL = 2  # the journal is not flushed: nothing more reaches the device
+PATIENCE = 30.0  # maximum seconds to wait for the unmount
 
 
 class NoExt4(RuntimeError):  # noqa: N818 (a reason to skip)
-    """None can be made here."""
+    """The file system cannot be created on this machine."""
 
 
 class Ext4:
-    """A file system in an image behind a loop device, mounted while this is entered.
+    """A file system in an image behind a loop device, mounted within a ``with`` block.
 
     Args:
-        folder: For the image and the place where it is mounted.
+        folder: Folder for the image and the mount point.
         megabytes: Size of the image.
 
     Raises:
-        NoExt4: It needs root, loop devices and mkfs.ext4.
+        NoExt4: Root rights, loop devices or mkfs.ext4 are missing.
     """
 
     def __init__(self, folder: Path, megabytes: int = 64) -> None:
@@ -43,12 +43,12 @@ class Ext4:
         self.mounted.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as file:
             file.truncate(megabytes * 2**20)
-        _call("mkfs.ext4", "-q", "-F", "-b", "4096", str(self.image))  # of 1024 where it is small, as nobody has
+        _call("mkfs.ext4", "-q", "-F", "-b", "4096", str(self.image))  # small images default to unusual 1024 bytes
         self.device = _call("losetup", "--find", "--show", str(self.image)).strip()
         with_its_own_cache_only = ["losetup", "--direct-io=on", self.device]
         subprocess.run(
             with_its_own_cache_only, capture_output=True
-        )  # what was not synced must not be kept by the image
+        )  # the cache of the image file must not keep data that was not synced
 
     def __enter__(self) -> Self:
         try:
@@ -64,15 +64,15 @@ class Ext4:
         self.image.unlink()
 
     def mount(self, options: str = "") -> None:
-        """Mount it, after playing its journal back.
+        """Mount the file system, which replays its journal.
 
         Args:
-            options: Of mount, beside the usual ones.
+            options: Options of mount; empty uses the defaults.
         """
         _call("mount", "-t", "ext4", "-o", options or "defaults", self.device, str(self.mounted))
 
     def unmount(self) -> None:
-        """Let go of it; processes that were killed may take a moment."""
+        """Unmount the file system; waits for killed processes that still use it."""
         until = time.monotonic() + PATIENCE
         while True:
             done = subprocess.run(["umount", str(self.mounted)], capture_output=True, text=True)
@@ -83,7 +83,7 @@ class Ext4:
             time.sleep(0.01)
 
     def cut(self) -> None:
-        """Cut the power: from now on nothing reaches the device, and every sync fails."""
+        """Cut the power: nothing reaches the device any more, and every sync fails."""
         handle = os.open(self.mounted, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _WITHOUT_THE_JOURNAL))
@@ -91,16 +91,20 @@ class Ext4:
             os.close(handle)
 
     def restart(self, options: str = "") -> None:
-        """Mount it again as after a power failure, with an examination of the file system.
+        """Unmount the file system, and mount it again as after a power failure.
+
+        Args:
+            options: Options of mount; empty uses the defaults.
 
         Raises:
-            RuntimeError: The file system itself is damaged.
+            RuntimeError: The file system could not be unmounted.
+            NoExt4: The file system could not be mounted.
         """
         self.unmount()
         self.mount(options)
 
     def commit(self) -> None:
-        """Let the file system write down its names and lengths, as it does every few seconds, for no file of ours."""
+        """Make the file system commit its journal, as it does every few seconds, by syncing an unrelated file."""
         handle = os.open(self.mounted / "other", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(handle, b"other")

@@ -1,7 +1,7 @@
-"""Faults below the libraries: calls of the operating system that fail, write half, or are the last of their process.
+"""Faults in system calls: a call fails, writes only half, or the process is killed at it.
 
-`fault.c` is compiled on demand and preloaded, so that it reaches inside SQLite and Lance. A process that is to have
-faults starts itself again with it (`preload`); those that it forks have it, too.
+`fault.c` is compiled on demand and preloaded, so that it also intercepts calls of SQLite and Lance. A process restarts
+itself with this library (`preload`); the processes that it forks have the library, too.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ SOURCE = Path(__file__).with_name("fault.c")
 
 
 class Action(IntEnum):
-    """What happens to the call: see ``enum action`` in fault.c."""
+    """Fault of a call; see ``enum action`` in fault.c."""
 
     COUNT = 0
     FAIL = 1
-    SHORT = 2  # half is written, as the operating system may do; the rest fails
-    TORN = 3  # half is written, and the process is killed
+    SHORT = 2  # a partial write of one half, which the operating system allows; the write of the rest fails
+    TORN = 3  # one half is written, then the process is killed
     KILL_BEFORE = 4
     KILL_AFTER = 5
 
 
 class NoCompiler(RuntimeError):  # noqa: N818 (a reason to skip)
-    """The library cannot be made here."""
+    """The library cannot be compiled on this machine."""
 
 
 def compiled() -> Path:
-    """Return the library, made from its source unless that was done before.
+    """Return the path of the library; compiles it unless this was done before.
 
     Raises:
         NoCompiler: There is no C compiler, or it cannot compile the source.
@@ -61,18 +61,18 @@ def compiled() -> Path:
 
 
 def preloaded() -> bool:
-    """Say whether this process has the library."""
+    """Return whether the library is loaded in this process."""
     return hasattr(ctypes.CDLL(None), "fault_arm")
 
 
 def preload() -> None:
-    """Start this program again with the library, unless it has it.
+    """Restart this program with the library, unless it is loaded.
 
     Raises:
         NoCompiler: See `compiled`.
     """
     if preloaded():
-        os.environ.pop("LD_PRELOAD", None)  # for this process alone and those that it forks
+        os.environ.pop("LD_PRELOAD", None)  # other programs that this process starts must not load it
         return
     os.environ["LD_PRELOAD"] = str(compiled())
     os.execv(sys.executable, sys.orig_argv)
@@ -97,37 +97,37 @@ def arm(
     error: int = 0,
     lasting: bool = False,
 ) -> None:
-    """Let something happen to a call below a folder.
+    """Inject a fault into a call on a path below a folder.
 
     Args:
-        folder: An absolute path.
-        action: What happens.
-        pattern: Which calls are counted, as a shell pattern of their texts: "write *_deletions/*".
-        occurrence: Which of these is struck, counted from 1.
-        error: Its number, for `FAIL` and `SHORT`. What frees room never fails for lack of it.
-        lasting: Whether every further call fails as well.
+        folder: Absolute path of the folder.
+        action: Fault to inject; `COUNT` only counts.
+        pattern: Shell pattern of the texts of calls to count, such as "write *_deletions/*".
+        occurrence: Number of the matching call that fails, from 1.
+        error: Error number (errno) for `FAIL` and `SHORT`. Calls that free space never fail with ENOSPC.
+        lasting: Whether every later call on a path below the folder fails, too; with ENOSPC, syncs succeed.
     """
     _library().fault_arm(os.fsencode(folder), os.fsencode(pattern), action, error, lasting, occurrence)
 
 
 def disarm() -> None:
-    """Let everything work again."""
+    """Inject no more faults."""
     _library().fault_disarm()
 
 
 def count() -> int:
-    """Return how many calls matched since `arm`."""
+    """Return the number of matching calls since `arm`."""
     return int(_library().fault_count())
 
 
 def struck() -> str:
-    """Return the text of the call that was struck since `arm`, "" where none was."""
+    """Return the text of the call that met the fault since `arm`; "" if none did."""
     return os.fsdecode(_library().fault_struck())
 
 
 @contextmanager
 def traced(folder: Path, path: Path) -> Iterator[None]:
-    """Write the texts of all calls below a folder to a file outside of it."""
+    """Write the texts of all calls on paths below a folder to a file outside of it, within a ``with`` block."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     arm(folder, Action.COUNT)
     _library().fault_trace(handle)
@@ -140,5 +140,5 @@ def traced(folder: Path, path: Path) -> Iterator[None]:
 
 
 def set_clock(offset: int) -> None:
-    """Let the clock of this process be so many seconds fast."""
+    """Set the clock of this process ahead by this many seconds."""
     _library().fault_clock(offset)

@@ -1,7 +1,7 @@
-"""What a trial did, written down before it happened: a file that a killed process leaves behind.
+"""The log of a trial: a file that records every action before it happens, and survives a kill.
 
-A kill takes nothing that was handed to the operating system, so that the file needs no sync; it lies outside the
-gallery's folder.
+A kill loses nothing that was written to the operating system, so the file needs no sync. It is outside the folder of
+the gallery.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Line = list[Any]
 
 
 class TrialLog:
-    """Lines of plain values, each written by one call of the operating system.
+    """A file of lines of plain values, each written with one system call.
 
     Args:
-        path: The file; a last line that a kill tore is removed.
+        path: The file; an incomplete last line is removed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        with self._alone():  # to open the file otherwise would end the lock
+        with self._alone():  # closing another handle of the file would release the lock
             content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
             os.ftruncate(self._handle, content.rfind(b"\n") + 1)
 
     def write(self, *values: Any) -> None:
-        """Add a line; a limit on the size of files, where a trial set one, is not for this file."""
+        """Append a line; a limit on file sizes that a trial has set does not apply to this file."""
         with unlimited(), self._alone():
             os.write(self._handle, (json.dumps(values) + "\n").encode())
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes from writing, or from removing what this one has half written."""
+        """Lock the file, so that other processes neither write nor remove an incomplete line of this one."""
         fcntl.lockf(self._handle, fcntl.LOCK_EX)
         try:
             yield
@@ -49,7 +49,7 @@ class TrialLog:
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Lift the limit on the size of files that a trial has set, for what belongs to the trial itself."""
+    """Suspend the limit on file sizes that a trial has set, for files of the trial itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == hard:
         yield
@@ -60,11 +60,11 @@ def unlimited() -> Iterator[None]:
 
 
 def lines_of(path: Path) -> list[Line]:
-    """Return all lines but one that the kill tore: what it was to announce was not begun."""
+    """Return all complete lines; the action of an incomplete last line had not begun."""
     return [json.loads(line) for line in _whole(path).splitlines()] if path.exists() else []
 
 
 def _whole(path: Path) -> bytes:
-    """Return the lines that are whole."""
+    """Return the content up to the last line break."""
     content = path.read_bytes()
     return content[: content.rfind(b"\n") + 1]

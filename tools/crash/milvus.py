@@ -1,4 +1,4 @@
-"""A Milvus server of one's own for `crash.collections`, and how an application reads and writes its rows."""
+"""A Milvus server for `crash.collections`, and a client that reads and writes its rows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from crash.milvus_server import FOLDER, GATE, GUARDIAN
 __all__ = ["ERRORS", "Application", "Client", "service"]
 
 ERRORS = (MilvusException,)
-"""What the client raises when the server was killed."""
+"""Errors of the client if the server was killed."""
 
 
 class Service:
-    """A server of Milvus of one's own, which is killed and started again over what it keeps."""
+    """A Milvus server that can be killed and restarted with the same data."""
 
     def __init__(self, folder: Path) -> None:
         from milvus import MilvusServer
 
-        self._owner = server = MilvusServer(data_dir=str(folder), wait_for_started=False)  # gone, it would end it
+        self._owner = server = MilvusServer(data_dir=str(folder), wait_for_started=False)  # its destructor stops it
         server.start()
         self._process: subprocess.Popen[bytes] = server.server_proc
         started = psutil.Process(self._process.pid)
@@ -42,11 +42,11 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        """Start it where it does not run, and wait until it answers."""
+        """Start the server unless it runs, and wait until it answers."""
         until = time.monotonic() + PATIENCE
         while not self._answers():
             assert time.monotonic() < until, "the server does not answer"
-            if self._process.poll() is not None:  # not by the package, which would look for other ports
+            if self._process.poll() is not None:  # without the package, which would choose other ports
                 self._process = subprocess.Popen(
                     self._process.args, env=self._environment, cwd=self._folder, stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -60,14 +60,14 @@ class Service:
         return False
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def service() -> Iterator[Service]:
-    """Give a server; nobody else's can run meanwhile, since its etcd wants one and the same port."""
+    """Yield a running server. No other Milvus server can run meanwhile, because its etcd uses a fixed port."""
     with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="limpet-milvus-trials-") as folder:
         while True:
             fcntl.flock(gate, fcntl.LOCK_EX)
@@ -76,7 +76,7 @@ def service() -> Iterator[Service]:
             try:
                 fcntl.flock(guardian, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:  # it ends its server when nobody uses it, and needs the gate for that
+            except BlockingIOError:  # the guardian needs the gate to stop its server when nobody uses it
                 guardian.close()
                 fcntl.flock(gate, fcntl.LOCK_UN)
                 time.sleep(0.5)
@@ -89,22 +89,22 @@ def service() -> Iterator[Service]:
 
 
 class Client:
-    """A connection of an application, or of who looks.
+    """A connection of an application or of the watcher.
 
     Args:
-        url: Of the service.
+        url: URL of the server.
     """
 
     def __init__(self, url: str) -> None:
         self._client = MilvusClient(url.replace("milvus", "http", 1))
 
     def rows(self, collection: str) -> dict[int, Row]:
-        """Return all rows of a collection, as of this moment."""
+        """Return all rows of a collection, with strong consistency."""
         found = self._client.query(collection, filter="key >= 0", output_fields=["*"], consistency_level="Strong")
         return {row["key"]: row for row in found}
 
     def put(self, collection: str, row: Row) -> None:
-        """Write a row as a whole."""
+        """Write a whole row."""
         self._client.upsert(collection, [row])
 
     def delete(self, collection: str, row: int) -> None:

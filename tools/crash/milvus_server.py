@@ -1,8 +1,7 @@
-"""A real Milvus server for tests: one for all processes that run them, since its etcd wants one and the same port.
+"""A real Milvus server for tests, shared by all test processes, because its etcd uses a fixed port.
 
-Whoever comes first starts a guardian, which starts the server. Every user holds a shared lock on a file, which the
-kernel releases however the process ends; when nobody holds it any more, the guardian kills the server and removes its
-data.
+The first user starts a guardian process, which starts the server. Every user holds a shared lock on a file; the kernel
+releases it when the process ends. When no user holds the lock, the guardian kills the server and removes its data.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO
 from urllib.request import urlopen
 
-PATIENCE = 300  # seconds until a server that is not ready is an error
+PATIENCE = 300  # maximum seconds to wait until the server is ready
 FOLDER = Path(tempfile.gettempdir()) / f"limpet-milvus-{os.getuid()}"
 GATE, GUARDIAN, USERS, URL, LOG = (
     FOLDER.with_suffix(".gate"), FOLDER / "guardian", FOLDER / "users", FOLDER / "url", FOLDER / "log"
@@ -29,9 +28,9 @@ GATE, GUARDIAN, USERS, URL, LOG = (
 
 @contextmanager
 def milvus_server() -> Iterator[str]:
-    """Give the URL of the server, which runs at least as long as the ``with`` block."""
+    """Yield the URL of the server, which runs at least as long as the ``with`` block."""
     with GATE.open("w") as gate:
-        fcntl.flock(gate, fcntl.LOCK_EX)  # one after another; the guardian that stops its server holds it, too
+        fcntl.flock(gate, fcntl.LOCK_EX)  # one user at a time; a guardian holds it while it stops its server
         FOLDER.mkdir(exist_ok=True)
         with USERS.open("w") as users:
             fcntl.flock(users, fcntl.LOCK_SH)
@@ -53,11 +52,11 @@ def milvus_server() -> Iterator[str]:
 
 
 def guard() -> None:
-    """Run the server as long as somebody uses it."""
+    """Run the server as long as it has users."""
     from milvus import MilvusServer
 
     data = FOLDER / "data"
-    shutil.rmtree(data, ignore_errors=True)  # of a guardian that was killed
+    shutil.rmtree(data, ignore_errors=True)  # data of a killed guardian
     server = MilvusServer(data_dir=str(data), wait_for_started=False)
     with GUARDIAN.open("w") as file, GATE.open("w") as gate, USERS.open("w") as users:
         assert _locked(file)
@@ -74,12 +73,12 @@ def guard() -> None:
                     return
                 fcntl.flock(gate, fcntl.LOCK_UN)
             time.sleep(0.2)
-        URL.unlink(missing_ok=True)  # it died: the log stays
+        URL.unlink(missing_ok=True)  # the server died: its log is kept
         sys.exit("\n".join(log.read_text()[-10_000:] for log in (data / "logs").glob("milvus-std*.log")))
 
 
 def _locked(file: IO[str]) -> bool:
-    """Lock a file for this process alone, and say whether that was possible."""
+    """Try to lock a file exclusively; return whether that succeeded."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -1,7 +1,8 @@
-"""A real S3 server in memory (moto) for tests and trials, one request at a time, with a network that can be made worse.
+"""A real S3 server in memory (moto) for tests and trials, with a configurable unreliable network.
 
-moto compares before a conditional write without holding a lock, and fails where an object is read while it is written
-over: requests take turns here. What the network does to them comes before and after, several at a time.
+Requests are executed one at a time, because moto holds no lock between the comparison and a conditional write, and
+fails if an object is read while it is overwritten. Delays and errors of the network are simulated outside of this
+lock, concurrently.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-PATIENCE = 120  # seconds until a server that does not answer is an error
+PATIENCE = 120  # maximum seconds to wait for an answer of the server
 BUCKET = "limpet"
 _CONTROL = "/-/network"
 _SOCKET = "limpet.socket"
@@ -30,14 +31,14 @@ _SOCKET = "limpet.socket"
 
 @dataclass(frozen=True)
 class Network:
-    """What becomes of requests, by chance.
+    """Random faults of the network.
 
     Args:
-        errors: Share that is answered with 500, and not done.
-        lost: Share of writes that is done, and whose connection breaks before the answer.
-        failed: Share of writes that is done, and answered with 500.
-        slow: Seconds at most that a request is under way, so that later ones overtake it.
-        match: Only requests whose method and path have this in them; all if empty.
+        errors: Share of requests that are answered with status 500 and not executed.
+        lost: Share of writes that are executed, but whose connection breaks before the answer.
+        failed: Share of writes that are executed and answered with status 500.
+        slow: Maximum delay in seconds, before and after execution, so that requests overtake each other.
+        match: Text that method and path of affected requests contain; empty affects all.
     """
 
     errors: float = 0.0
@@ -48,7 +49,7 @@ class Network:
 
 
 class ObjectServer:
-    """A server process on a port of its own, with a bucket. Its contents end with it."""
+    """A server process on a free port, with a bucket. Its contents are lost when it ends."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -67,22 +68,22 @@ class ObjectServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables by which clients find it."""
+        """Environment variables with which clients find the server."""
         return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "of trials",
                 "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}  # fmt: skip
 
     def network(self, network: Network = Network()) -> None:
-        """Make the network worse, or good again."""
+        """Set the faults of the network; the default is none."""
         body = json.dumps(asdict(network)).encode()
         urlopen(Request(self.endpoint + _CONTROL, data=body, method="PUT"), timeout=PATIENCE).close()
 
     def requests(self) -> dict[str, int]:
-        """Return how many requests there were, by method, since this was asked last."""
+        """Return the number of requests since the last call, by method."""
         with urlopen(self.endpoint + _CONTROL, timeout=PATIENCE) as answer:
             return dict(json.load(answer))
 
     def copy(self, prefix: str, to: str) -> None:
-        """Copy all objects below a prefix; other processes that are forked from this one can go on."""
+        """Copy all objects below a prefix to another prefix."""
         for name in self._names(prefix):
             source = {"Bucket": BUCKET, "Key": name}
             self._client.copy_object(Bucket=BUCKET, Key=f"{to}{name.removeprefix(prefix)}", CopySource=source)
@@ -101,21 +102,21 @@ class ObjectServer:
         import boto3
         from botocore.config import Config
 
-        again = Config(retries={"mode": "standard", "total_max_attempts": 10})  # where the network loses replies
+        again = Config(retries={"mode": "standard", "total_max_attempts": 10})  # because the network loses replies
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": "of trials", "region_name": "us-east-1"}
         return boto3.client("s3", endpoint_url=self.endpoint, config=again, **keys)
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
 
 
 class _Turns:
-    """Requests one at a time, with a network before and after.
+    """WSGI application that executes requests one at a time, with simulated network faults before and after.
 
     Args:
-        app: The server.
+        app: WSGI application of the server.
     """
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
@@ -159,7 +160,7 @@ class _Turns:
 
 
 def _body(environ: dict[str, Any]) -> Any:
-    """Read what the client sends before anything becomes of the request."""
+    """Return the whole body of a request as a file, read before the request is executed or refused."""
     return io.BytesIO(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
 
 
@@ -168,7 +169,7 @@ def _serve(port: int) -> None:
     from moto.moto_server.werkzeug_app import create_backend_app
 
     class Gateway(wsgi.Gateway_10):
-        def get_environ(self) -> dict[str, Any]:  # type: ignore[override]  # its types are of no use
+        def get_environ(self) -> dict[str, Any]:  # type: ignore[override]  # cheroot's types are wrong
             told = {_SOCKET: self.req.conn.socket, "RAW_URI": self.req.uri.decode("latin-1")}  # as moto wants it
             return {**super().get_environ(), **told}  # type: ignore[no-untyped-call]
 

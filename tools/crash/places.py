@@ -1,4 +1,4 @@
-"""Where the galleries of trials lie: galleries in several states to start from, and a copy of one for every trial."""
+"""Places of galleries of trials: templates in several states, and a copy of one for every trial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from limpet.galleries.backup import restore
 
 
 class Place(Protocol):
-    """Where one gallery is."""
+    """Place of one gallery."""
 
     kind: str
     folder: Path
@@ -29,16 +29,16 @@ class Place(Protocol):
 
     @property
     def server(self) -> Server | None:
-        """The server that holds it, if one does."""
+        """Database server of the gallery, if it has one."""
 
     def begin(self, template: Place | None) -> None:
-        """Start from a copy of another place, or from nothing."""
+        """Start with a copy of another place, or empty."""
 
     def lose(self, how: str, seed: int) -> list[str]:
-        """Lose power after the process was killed, unless ``how`` is "kept"; return what was lost."""
+        """Simulate a power failure after a kill, unless ``how`` is "kept"; return what was lost."""
 
     def move(self, how: str) -> bool:
-        """Bring the gallery to another place, "renamed", "copied" or "restored"; say whether that was done."""
+        """Move the gallery to another place: "renamed", "copied" or "restored"; return whether it was moved."""
 
     def end(self) -> None:
         """Remove everything."""
@@ -48,9 +48,9 @@ class FolderPlace:
     """A gallery in a folder, of the store "memory" or "lance", or "sharded" over both.
 
     Args:
-        kind: Of the store.
-        folder: Of the trial: the gallery, the log and what else belongs to it.
-        keeps: Whether it may lose its power.
+        kind: Kind of the store.
+        folder: Folder of the trial, for the gallery, the log and other files.
+        keeps: Whether to keep copies of the database, which a power failure needs.
     """
 
     server: Server | None = None
@@ -66,7 +66,7 @@ class FolderPlace:
         return f"sharded:{gallery / FILE}" if self.kind == "sharded" else f"{self.kind}:{gallery}"
 
     def begin(self, template: Place | None) -> None:
-        """Start from a copy of another place, all of it durable, or from nothing."""
+        """Start with a copy of another place, all of which counts as durable, or empty."""
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.kept or self.folder).mkdir(parents=True)
         if template is None:
@@ -80,21 +80,21 @@ class FolderPlace:
         self._note()
 
     def _note(self) -> None:
-        """Take everything for durable as it is."""
+        """Record that everything is durable in its current state."""
         if self.kept is not None:
             keep_all(self.gallery, self.kept)
             TrialLog(self.log).write(*durable_line(self.gallery))
 
     def lose(self, how: str, seed: int) -> list[str]:
-        """Lose power after the process was killed, unless ``how`` is "kept"."""
+        """Simulate a power failure after a kill, unless ``how`` is "kept"; return what was lost."""
         if how == "kept" or self.kept is None or not self.gallery.exists():
             return []
         lost = lose_power(self.gallery, self.kept, lines_of(self.log), how, seed)
-        self._note()  # what is there now was on the disk, whether it had said so or not
+        self._note()  # what is left has reached the disk
         return lost
 
     def move(self, how: str) -> bool:
-        """Bring the gallery to another folder; nothing is left where it was."""
+        """Move the gallery to another folder, and remove the old one; return whether it was moved."""
         if not self.gallery.exists():
             return False
         self._moves += 1
@@ -119,11 +119,11 @@ class FolderPlace:
 
 
 class ServerPlace:
-    """A gallery in a PostgreSQL database of its own; what is durable there is the server's business.
+    """A gallery in its own PostgreSQL database; the server is responsible for durability.
 
     Args:
-        server: Where; it is killed, too, where a folder would lose power.
-        folder: Of the trial's log.
+        server: Server of the database; a power failure kills it.
+        folder: Folder for the log of the trial.
     """
 
     kind = "pgvector"
@@ -139,7 +139,7 @@ class ServerPlace:
         return self.server.url(database)
 
     def begin(self, template: Place | None) -> None:
-        """Start from a copy of another database, or from an empty one."""
+        """Start with a copy of another database, or with an empty one."""
         self.end()
         self.folder.mkdir(parents=True)
         origin = "template1"
@@ -150,7 +150,7 @@ class ServerPlace:
         self.server.execute(f'CREATE DATABASE "{self.database}" TEMPLATE "{origin}"')
 
     def lose(self, how: str, seed: int) -> list[str]:
-        """Kill the server as well, and start it again, if power is lost."""
+        """Kill and restart the server if ``how`` is "lost"; return what was lost."""
         if how != "lost":
             return []
         self.server.kill()
@@ -158,7 +158,7 @@ class ServerPlace:
         return ["the server"]
 
     def move(self, how: str) -> bool:
-        """Bring the gallery to another database by a backup; where its files lie is the server's business."""
+        """Move the gallery to another database by backup and restore, whatever ``how``; return whether it was moved."""
         old = self.database
         self._moves += 1
         new = f"d_{self.folder.name}_{self._moves}"
@@ -179,12 +179,12 @@ class ServerPlace:
 
 
 class BucketPlace(ServerPlace):
-    """A gallery in a bucket with its ledger in a PostgreSQL database; both have one name.
+    """A gallery in a bucket with its ledger in a PostgreSQL database; prefix and database have the same name.
 
     Args:
-        server: Of ledgers.
-        objects: Has the bucket, and lives on.
-        folder: Of the trial's log.
+        server: Server of the ledgers.
+        objects: Server of the bucket; it is never killed.
+        folder: Folder for the log of the trial.
     """
 
     kind = "s3"
@@ -197,7 +197,7 @@ class BucketPlace(ServerPlace):
         return f"s3://{BUCKET}/{database}?ledger={self.server.url(database)}"
 
     def begin(self, template: Place | None) -> None:
-        """Start from a copy of another database and its objects, or from nothing."""
+        """Start with a copy of another database and its objects, or empty."""
         super().begin(template)
         if template is not None:
             assert isinstance(template, BucketPlace)
@@ -209,10 +209,10 @@ class BucketPlace(ServerPlace):
 
 
 def _restored(old: str, new: str, folder: Path) -> bool:
-    """Restore a backup of a gallery at another place, unless its creation was interrupted; say whether that was done.
+    """Back up a gallery and restore it at another place; return False if the gallery was never completely created.
 
     Raises:
-        Violation: It cannot be done.
+        Violation: Backup or restore failed.
     """
     backup, there = folder / "backup", folder / "restored"
     for path in (backup, there):

@@ -1,4 +1,4 @@
-"""A power failure: what was never made durable is taken away before the gallery is reopened."""
+"""Simulates a power failure: removes what was never made durable before the gallery is reopened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DATABASE = "gallery.db"
 
 
 def files_of(folder: Path) -> list[str]:
-    """Return everything below a folder, folders included, as relative paths."""
+    """Return the relative paths of all files and folders below a folder, sorted."""
     found = []
     for place, folders, files in os.walk(folder):
         found += [str((Path(place) / name).relative_to(folder)) for name in (*folders, *files)]
@@ -22,21 +22,20 @@ def files_of(folder: Path) -> list[str]:
 
 
 def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int) -> list[str]:
-    """Take away what was not made durable since the last "durable" line of the log.
+    """Remove what was not made durable since the last "durable" line of the log.
 
-    A file is durable up to the length that it had when it was synced, and only if the folder that lists it was synced
-    after it got its name, and that folder's folder likewise. Of the database, what SQLite says is durable is believed:
-    it goes back to how it was when it last said so.
+    A file is durable up to its length at its last sync, and only if its folder was synced after the file got its name;
+    the same is true for that folder. The database goes back to its state when SQLite last reported that it is durable.
 
     Args:
-        folder: Of the gallery.
-        kept: Copies of the database, see `keep`.
+        folder: Folder of the gallery.
+        kept: Folder with copies of the database; see `keep`.
         lines: The log so far.
-        how: "lost" takes everything, "mixed" each thing or not, by chance.
-        seed: Of that chance.
+        how: "lost" removes everything that is not durable, "mixed" a random part of it.
+        seed: Random seed for "mixed".
 
     Returns:
-        What was taken.
+        Descriptions of what was removed.
     """
     chance = random.Random(seed)
     names, lengths = _durable(folder, lines)
@@ -63,24 +62,24 @@ def lose_power(folder: Path, kept: Path, lines: list[Line], how: str, seed: int)
 
 
 def databases_of(folder: Path) -> list[Path]:
-    """Return the databases of a gallery: one, or those of its top and its shards."""
+    """Return the databases of a gallery: one, or those of the top and the shards of a sharded one."""
     return sorted(folder.rglob(DATABASE))
 
 
 def keep_all(folder: Path, kept: Path) -> None:
-    """Keep a copy of every database of a gallery, see `keep`."""
+    """Copy every database of a gallery; see `keep`."""
     for database in databases_of(folder):
         keep(database, kept)
 
 
 def _copies(database: Path, kept: Path) -> Path:
-    """Return where copies of a database are kept: those of a gallery of several have a folder each."""
+    """Return the folder with copies of a database; each database of a sharded gallery has its own."""
     several = (database.parent.parent / FILE).exists()
     return kept / database.parent.name if several else kept
 
 
 def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str, int], int]]:
-    """Return the names that are durably listed, and up to which length files are, by name and inode."""
+    """Return the names that are durably listed, and the durable lengths of files by name and inode."""
     names: set[str] = set()
     lengths: dict[tuple[str, int], int] = {}
     for what, *values in lines:
@@ -97,7 +96,7 @@ def _durable(folder: Path, lines: list[Line]) -> tuple[set[str], dict[tuple[str,
 
 
 def keep(database: Path, kept: Path) -> None:
-    """Keep a copy of the database and its write-ahead log, as a whole: under a name that it gets when complete."""
+    """Copy the database and its write-ahead log atomically: the copy gets its final name when it is complete."""
     kept = _copies(database, kept)
     new = kept / "new"
     shutil.rmtree(new, ignore_errors=True)
@@ -111,7 +110,7 @@ def keep(database: Path, kept: Path) -> None:
 
 
 _opened: dict[tuple[int, int], int] = {}
-"""Files that were read, by device and inode; to close one would end the locks that SQLite has on it."""
+"""Open handles of files that were read, by device and inode; closing one would release SQLite's locks on the file."""
 
 
 def _content(path: Path) -> bytes:
@@ -123,13 +122,13 @@ def _content(path: Path) -> bytes:
 
 
 def durable_line(folder: Path) -> Line:
-    """Return the line that says that all of a folder is durable as it is."""
+    """Return the log line that marks the current state of a folder as durable."""
     found = [(name, (folder / name).stat()) for name in files_of(folder)]
     return ["durable", [[name, about.st_ino, about.st_size] for name, about in found]]
 
 
 def _restore(database: Path, kept: Path) -> None:
-    """Bring a database back to the newest whole copy."""
+    """Restore a database from its newest complete copy; remove it if there is none."""
     copies = sorted((found for found in kept.glob("*") if found.name.isdigit()), key=lambda one: int(one.name))
     for suffix in ("", "-wal", "-shm"):
         database.with_name(DATABASE + suffix).unlink(missing_ok=True)

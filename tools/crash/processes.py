@@ -1,4 +1,4 @@
-"""Processes of trials, forked from one that has imported all it needs and has opened no gallery."""
+"""Processes of trials, forked from a process that has imported everything and has opened no gallery."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pathlib import Path
 from crash.twin import Violation
 from limpet.errors import LimpetError
 
-PATIENCE = 300.0  # seconds until a process counts as hanging
+PATIENCE = 300.0  # seconds after which a process counts as hanging
 
 
 def violation_of(wrong: str) -> tuple[str, str]:
-    """Return check and finding of what `finished` returned."""
+    """Return check and finding from the JSON that `finished` returned."""
     found: tuple[str, str] = tuple(json.loads(wrong))
     return found
 
 
 def forked(folder: Path, work: Callable[[], None]) -> int:
-    """Do something in a process of its own; what is wrong it writes to a file."""
+    """Run a function in a forked process, which writes an error to the file "wrong" in a folder; return its id."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -53,7 +53,7 @@ def forked(folder: Path, work: Callable[[], None]) -> int:
 
 
 def finished(pid: int, folder: Path) -> str | None:
-    """Wait for a process; return "killed", what is wrong as JSON, or None."""
+    """Wait for a process; return "killed", or check and finding of an error as JSON, or None."""
     until = time.monotonic() + PATIENCE
     while True:
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -72,7 +72,7 @@ def finished(pid: int, folder: Path) -> str | None:
 
 
 def import_stores() -> None:
-    """Import what stores need, so that forked processes have it; nothing is opened."""
+    """Import the modules of all stores, so that forked processes have them; nothing is opened."""
     warnings.filterwarnings("ignore", message="lancedb fork support")
     import limpet.engines.lance.store
     import limpet.engines.memory.store
@@ -83,12 +83,12 @@ def import_stores() -> None:
 
 
 def note_modules(folder: Path) -> None:
-    """Write down which modules this process has imported."""
+    """Write the names of all imported modules to a file in a folder."""
     (folder / "modules").write_text("\n".join(sorted(sys.modules)))
 
 
 def import_noted(folder: Path) -> None:
-    """Import the modules that another process wrote down."""
+    """Import the modules that `note_modules` of another process wrote to a folder."""
     for name in (folder / "modules").read_text().split():
         with suppress(ImportError):
             import_module(name)

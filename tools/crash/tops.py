@@ -1,4 +1,4 @@
-"""What befalls the top of shards: replies that are lost, places that fail; and bugs that a trial of it has to catch."""
+"""Faults of the top of a sharded gallery: lost replies and errors; and planted bugs that a trial must catch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from limpet.engines.top import Beside, LedgerTop, Stamped, Top
 from limpet.errors import GalleryError, StoreError
 
 Read = Callable[[Any], Stamped]
-STALE = 0.2  # seconds for which a document that was read is believed
+STALE = 0.2  # seconds for which a stale document is used
 
 
 def lose_replies(share: float, errors: float = 0.0, wait: float = 0.0) -> None:
-    """Let moves of this process in a database fail: some before they are made, some when the reply is lost.
+    """Let writes and reads of a top in a database fail in this process.
 
     Args:
-        share: Of moves whose reply is lost.
-        errors: Of moves and readings that fail, and do nothing.
-        wait: Seconds at most until a lost reply is noticed; others may move the top meanwhile.
+        share: Share of writes that are executed but whose reply is lost.
+        errors: Share of writes and reads that fail without an effect.
+        wait: Maximum seconds until a lost reply is noticed; other processes may write the top meanwhile.
     """
     put, read, chance = LedgerTop.put, LedgerTop.read, random.Random(os.getpid())
 
@@ -47,7 +47,7 @@ def lose_replies(share: float, errors: float = 0.0, wait: float = 0.0) -> None:
 
 
 def blind_retry(store: Any = None) -> None:
-    """A writer whose reply was lost writes again, over whatever is there."""
+    """A writer whose reply was lost writes again, and overwrites newer writes."""
 
     def wrong(self: Top, document: Any, over: Stamped, commit: str, beside: Beside | None = None) -> Stamped:
         after = Stamped(document, over.tag + 1, (*over.commits, commit))
@@ -64,7 +64,7 @@ def blind_retry(store: Any = None) -> None:
 
 
 def unconditional_put(store: Any = None) -> None:
-    """A move replaces whatever is there."""
+    """A write of the top overwrites newer writes."""
     put, really = LedgerTop.put, obstore.put
 
     def wrong(self: LedgerTop, after: Stamped, beside: Beside) -> bool:
@@ -76,7 +76,7 @@ def unconditional_put(store: Any = None) -> None:
 
 
 def stale_read(store: Any = None) -> None:
-    """A process that has read the top believes it for a while, whatever others write."""
+    """A process that has read the top uses it for a while without reading it again."""
     _replace_read(_stale)
 
 
@@ -91,7 +91,7 @@ def _stale(read: Read) -> Read:
 
 
 def last_move_alone(store: Any = None) -> None:
-    """A writer whose reply was lost looks at the last move alone, which may be another one's on top of its own."""
+    """A writer whose reply was lost checks only the last write, which may be a later one by another process."""
     _replace_read(_last_alone)
 
 

@@ -1,7 +1,7 @@
-"""One trial: a process writes, dies or meets a failing disk, and a fresh one looks at what is left.
+"""One trial: a process writes until it is killed or the disk fails, and a new process checks the gallery.
 
-Processes are forked from one that has imported all it needs and has opened no gallery, so that a trial does not pay
-for imports.
+Processes are forked from a process that has imported everything and has opened no gallery, so that a trial does not
+spend time on imports.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from crash.script import Driver, Script, play
 from crash.twin import Violation
 from limpet.errors import StoreError
 
-OPERATIONS = 40  # at most, until what is to happen has happened
-AGAIN = 0.2  # how often the process that reopens is killed, too
-MOVED = 0.4  # how often a gallery is moved between two processes
-AFTERWARDS = 0.03  # seconds, at most, in which the second writer goes on alone
+OPERATIONS = 40  # maximum number of operations of a trial
+AGAIN = 0.2  # probability that the process that reopens the gallery is killed, too
+MOVED = 0.4  # probability that a gallery is moved between two processes
+AFTERWARDS = 0.03  # maximum seconds in which the second writer continues alone
 DAY = 86_400
 SPANS = {
     "memory": 0.3,
@@ -37,22 +37,22 @@ SPANS = {
     "pgvector": 0.8,
     "sharded": 2.0,
     "s3": 2.0,
-}  # seconds within which a kill at a random time comes
+}  # maximum seconds until a kill at a random time
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a trial does.
+    """The plan of a trial.
 
     Args:
-        number: Of the trial.
-        seed: Of all its choices.
+        number: Number of the trial.
+        seed: Seed of all random choices.
         how: "kill" at a point, "later" shortly after it, "random" at a random time; "full" or "broken" for an error at
-            a point, "limit" for files that must not grow beyond a size, "server" for a server that dies at a point.
-        point: Where.
-        kind: During which operation.
-        power: "kept", "lost" or "mixed": what becomes of files that were never made durable.
-        bug: Name in `BUGS` of one that is planted, or None.
+            a point, "limit" for a limit on file sizes, "server" to kill the server at a point.
+        point: Name of the point; None for any.
+        kind: Operation that must be in progress; None for any.
+        power: What happens after a kill to data that was not made durable: "kept", "lost" or "mixed".
+        bug: Name of the bug to plant, from `BUGS`; None for none.
     """
 
     number: int
@@ -75,23 +75,23 @@ class Plan:
 
     @property
     def spares(self) -> bool:
-        """Whether gc leaves what readers need, so that none of them may be refused."""
+        """Whether gc always keeps what readers may need, so that no read may fail."""
         return self.seed % 2 == 0
 
 
 @dataclass
 class Outcome:
-    """What became of a trial.
+    """The result of a trial.
 
     Args:
-        plan: See `Plan`.
-        kills: Point or "random", and operation, of every kill that came between the first and the last write.
-        errors: Point and operation of every error that the disk made.
+        plan: Plan of the trial.
+        kills: Point (or "random") and operation of every effective kill, between the first and the last write.
+        errors: Point and operation of every injected error.
         violation: Check and finding, or None.
-        lost: Files that a power failure took.
-        moved: How often the gallery was moved.
-        replies: How often it was read beside the trial, each time as it was at some commit.
-        seconds: How long it took.
+        lost: Number of files that a power failure removed or shortened.
+        moved: Number of moves of the gallery.
+        replies: Number of replies to the reader beside the trial; all were checked.
+        seconds: Duration in seconds.
     """
 
     plan: Plan
@@ -105,9 +105,10 @@ class Outcome:
 
 
 def make_template(place: Place, seed: int, operations: int) -> str | None:
-    """Write a gallery to start from, without any trouble; return what went wrong.
+    """Write a template gallery without faults; return an error as JSON, or None.
 
-    The modules that were imported are written to the folder, so that others can import them before they fork.
+    The names of the imported modules are written to the folder, so that other processes can import them before they
+    fork.
     """
     place.begin(None)
 
@@ -123,14 +124,14 @@ def make_template(place: Place, seed: int, operations: int) -> str | None:
 
 
 def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
-    """Run a trial."""
+    """Run a trial at a place that starts with a copy of a template, or empty."""
     started = time.monotonic()
     outcome, chance = Outcome(plan), random.Random(plan.seed)
     place.begin(template)
     errors = plan.how in ("full", "broken", "limit", "server")
     work = _with_errors if errors else _until_killed
     killed = _life(plan, place, outcome, chance, 1, partial(work, plan, place), shared=not errors)
-    died = killed or not errors  # the second writer, in any case: its last commit may not be durable
+    died = killed or not errors  # the second writer was always killed, so its last commit may not be durable
     life = 1
     while outcome.violation is None and (killed or life == 1):
         life += 1
@@ -161,7 +162,7 @@ def _life(
     plan: Plan, place: Place, outcome: Outcome, chance: random.Random, life: int, work: Callable[[], None],
     *, shared: bool = False,
 ) -> bool:  # fmt: skip
-    """Let a process do something, others beside it, and say whether it was killed as planned."""
+    """Run a process, and others beside it; return whether it was killed by SIGKILL."""
     TrialLog(place.log).write("life", life)
     before = len(lines_of(place.log))
     pid = forked(place.folder, lambda: _with_bug(plan.bug, place.kind, work))
@@ -172,7 +173,7 @@ def _life(
         _kill_at_random(pid, place, before, chance, SPANS[place.kind])
     wrong = finished(pid, place.folder)
     if shared:
-        time.sleep(chance.uniform(0.0, AFTERWARDS))  # it takes over where this one died
+        time.sleep(chance.uniform(0.0, AFTERWARDS))  # the second writer takes over from the dead process
     wrong_beside = others.stop()
     lines = lines_of(place.log)[before:]
     outcome.errors += [
@@ -195,7 +196,7 @@ def _with_bug(bug: str | None, kind: str, work: Callable[[], None]) -> None:
 
 
 def _let_the_clock_jump(chance: random.Random) -> None:
-    """Set the clock of this process hours forward and back, again and again."""
+    """Repeatedly set the clock of this process forward and back by up to a day."""
 
     def jump() -> None:
         while True:
@@ -216,7 +217,7 @@ def _kill_at_random(pid: int, place: Place, before: int, chance: random.Random, 
     os.kill(pid, signal.SIGKILL)
 
 
-# What processes do
+# Functions that processes run
 
 
 def driver_of(place: Place, arm: Arm | None = None, *, shared: bool = False, forks: bool = False) -> Driver:
@@ -244,7 +245,7 @@ def _until_killed(plan: Plan, place: Place) -> None:
 
 
 def _afterwards(plan: Plan, place: Place, arm: Arm | None, life: int) -> None:
-    """Look at what is left, and go on with it."""
+    """Reopen the gallery, verify it, and continue writing."""
     driver = driver_of(place, arm)
     driver.open_or_create(Script(plan.seed + 1000 + life))
     check.verify(driver.open(), driver.twin, plan.seed)
@@ -256,7 +257,7 @@ def _afterwards(plan: Plan, place: Place, arm: Arm | None, life: int) -> None:
 
 
 def _with_errors(plan: Plan, place: Place) -> None:
-    """Write until the disk fails; then the gallery has to be as it was, and the next write has to work."""
+    """Write until the disk fails; then verify that the gallery is unchanged and that the next writes succeed."""
     chance = random.Random(plan.seed)
     most = 1 if plan.kind == "create" else 3
     arm = None if plan.how == "limit" else Arm(plan.how, plan.point, plan.kind, chance.randint(1, most))
@@ -271,7 +272,7 @@ def _with_errors(plan: Plan, place: Place) -> None:
             play(driver, script, OPERATIONS)
     except (StoreError, Violation) as error:
         if isinstance(error, Violation) and (plan.how, error.check) != ("limit", "opens"):
-            raise  # a disk without room may well keep SQLite from opening
+            raise  # only a limit on file sizes may keep SQLite from opening
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         driver.log.write("caught", str(error))
         if not str(error).strip():
@@ -289,7 +290,7 @@ def _with_errors(plan: Plan, place: Place) -> None:
 
 
 def _limit(driver: Driver, chance: random.Random) -> None:
-    """Let no file grow beyond a size, so that writes fail inside the libraries."""
+    """Set a limit on file sizes, so that writes fail inside the libraries."""
     size = chance.choice([0, 1, 500, 4096, 20_000, 60_000])
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 

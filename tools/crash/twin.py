@@ -1,8 +1,8 @@
-"""What a gallery ought to be: the same steps done in plain Python, told from the log of a trial.
+"""The twin: a reference model of a gallery in plain Python, which follows the log of a trial.
 
-The twin shares no code with the gallery. It is fed the lines of the log: "begin" and "done" of every operation, and
-"embed" for every call of a backfill's source. Every operation is one commit; a backfill is one commit per call of its
-source, of which all but the last are certain. Whatever the process was doing when it died may be there or not, whole.
+The twin shares no code with the gallery. It reads the lines of the log: "begin" and "done" of every operation, and
+"embed" for every call of the source of a backfill. Every operation is one commit. A backfill is one commit per call of
+its source, and all but the last are certain. The operation during which the process died is either complete or absent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Op = dict[str, Any]
 
 
 _UPKEEP = {"backfill": "index", "finish": "tidy", "cancel": "tidy", "gc": "tidy"}
-"""Operations that may end with a commit of the store's own, and its event."""
+"""Operations after which the store may make a commit of its own, and the event of that commit."""
 
 
 class Violation(Exception):  # noqa: N818 (not an error of the harness)
-    """A promise that was not kept.
+    """A violated guarantee.
 
     Args:
         check: Name of the check that found it.
@@ -35,7 +35,13 @@ class Violation(Exception):  # noqa: N818 (not an error of the harness)
 
 @dataclass
 class Item:
-    """What the gallery ought to know of one item."""
+    """The expected state of one item.
+
+    Args:
+        content: Number of its content.
+        version: Number of the commit that last wrote it.
+        holding: Names of the generations of which it has a vector.
+    """
 
     content: int
     version: int
@@ -44,7 +50,7 @@ class Item:
 
 @dataclass
 class Fill:
-    """A batch of a backfill that was embedded, with the versions that its items had then."""
+    """An embedded batch of a backfill, with the versions and contents of its items at that time."""
 
     generation: str
     versions: dict[str, int]
@@ -59,27 +65,27 @@ class Twin:
     sequence: int = 0
     items: dict[str, Item] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    """Fingerprint of every generation, by name, in the order they came."""
+    """Fingerprint of every generation by name, in order of creation."""
     active: str = ""
     started: str | None = None
     previous: list[str] = field(default_factory=list)
     links: dict[tuple[str, str], int | None] = field(default_factory=dict)
-    """Who may search what; the seed of an adapter that maps the queries, or None."""
+    """Links between generations: the seed of the adapter that maps the queries, or None without an adapter."""
     created: int = 0
     events: list[str] = field(default_factory=list)
     doing: list[Op] = field(default_factory=list)
     fill: Fill | None = None
     encoded: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     lost: int = 0
-    """Embedded vectors whose batch a crash or an error took."""
+    """Number of embedded vectors whose batch was lost by a crash or an error."""
     dead: set[str] = field(default_factory=set)
     contents: int = 0
     ghost: Twin | None = None
 
-    # What is told
+    # Lines of the log
 
     def feed(self, line: list[Any]) -> None:
-        """Take in a line of the log."""
+        """Apply a line of the log."""
         what, *values = line
         if what == "begin":
             self.doing.append(values[0])
@@ -98,10 +104,10 @@ class Twin:
             self.__dict__.update(self.ghost.__dict__)
 
     def _settle_among_others(self, found: int) -> None:
-        """Take over how far the gallery came, as others see it that had it open when a process died.
+        """Settle the operation of a dead process at the commit that processes with an open gallery see.
 
-        SQLite may have in its log what that one was about to commit, unseen by the others; it comes to light if nobody
-        commits before all of them are gone.
+        The write-ahead log of SQLite may hold a commit of the dead process that others do not see. It becomes visible
+        if no process commits before all of them have closed the gallery. The twin keeps that state as its ghost.
         """
         ghost = deepcopy(self)
         with suppress(Violation):
@@ -119,7 +125,7 @@ class Twin:
             self._kept_up(op["kind"], result[-1])
 
     def _kept_up(self, kind: str, found: int) -> None:
-        """Take over the commit by which a store notes that it merged its files, or indexed them."""
+        """Count the commit with which a store records that it merged or indexed its files."""
         if found == self.sequence + 1:
             self.sequence += 1
             self.events.append(_UPKEEP[kind])
@@ -137,10 +143,10 @@ class Twin:
             self.fill = Fill(generation, versions, contents)
 
     def settle(self, found: int) -> None:
-        """Take over how far the gallery came, when what was being done came to a sudden end.
+        """Settle an interrupted operation at the commit at which the gallery was found.
 
         Raises:
-            Violation: It lacks something acknowledged, or has more than what was being done.
+            Violation: An acknowledged commit is missing, or there are more commits than the operation can have made.
         """
         doing = self.doing[-1]["kind"] if self.doing else "nothing"
         one = self.fill is not None if doing == "backfill" else bool(self.doing)
@@ -158,7 +164,7 @@ class Twin:
             self.lost += len(self.fill.versions)
         self.fill, self.doing = None, []
 
-    # What it does
+    # Operations
 
     def _commit(self, op: Op) -> None:
         self.ghost = None
@@ -224,7 +230,7 @@ class Twin:
         self.started = None
 
     def _gc(self, op: Op) -> None:
-        """Whatever it frees is nothing that anybody finds."""
+        """Change nothing: gc removes only what no search can find."""
 
     def _remove(self, gone: set[str]) -> None:
         self.models = {name: model for name, model in self.models.items() if name not in gone}
@@ -232,19 +238,19 @@ class Twin:
         for item in self.items.values():
             item.holding -= gone
 
-    # What is expected of it
+    # Expectations
 
     def sources(self, query: str) -> list[str]:
-        """Return the generations that queries of one may search, in the order in which they are asked."""
+        """Return the generations that queries of a generation may search, in the order of the search."""
         linked = [name for name in reversed(self.models) if (query, name) in self.links and name != query]
         return [query, *linked]
 
     def lacking(self, generations: list[str]) -> int:
-        """Return how many items have no vector of any of these."""
+        """Return the number of items without a vector of any of these generations."""
         return sum(not item.holding & set(generations) for item in self.items.values())
 
     def possible(self, kind: str) -> bool:
-        """Say whether a step of an upgrade is possible now."""
+        """Return whether a step of an upgrade is possible now."""
         waiting = self.started is not None
         others = [name for name in self.models if name != self.started]
         return {
@@ -256,5 +262,5 @@ class Twin:
         }.get(kind, True)
 
     def repeated(self) -> int:
-        """Return how many vectors were embedded again, of the same content of the same item."""
+        """Return the number of vectors that were embedded again for the same content of the same item."""
         return sum(self.encoded.values()) - len(self.encoded)

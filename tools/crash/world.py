@@ -1,4 +1,4 @@
-"""What every vector ought to be: a function of the model, the item, and what the item contains at the moment."""
+"""Expected vectors: a function of the model, the id of the item, and its current content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _tangent(key: str) -> NDArray[np.float32]:
 
 
 def points(model: str, contents: Sequence[tuple[str, int]], space: Space) -> NDArray[np.float32]:
-    """Return the vectors (N, D) that a model makes of items, each an id and the number of its content."""
+    """Return a model's vectors (N, D) of items, each given as an id and the number of its content."""
     rows = [_tangent(f"{model}/{identifier}/{content}") for identifier, content in contents]
     found = np.array(rows, np.float32).reshape(len(rows), DIM)
     if isinstance(space, Hypersphere):
@@ -36,7 +36,7 @@ def points(model: str, contents: Sequence[tuple[str, int]], space: Space) -> NDA
 
 
 def embedded(model: str, contents: Sequence[tuple[str, int]], space: Space, role: str = "document") -> EmbeddingSet:
-    """Return what a model makes of items, as people hand it to a gallery."""
+    """Return a model's vectors of items as an `EmbeddingSet`."""
     vectors = points(model, contents, space)
     ids: Any = [identifier for identifier, _ in contents]
     return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=model, space=space, role=role)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def embedded(model: str, contents: Sequence[tuple[str, int]], space: Space, role
 
 @lru_cache
 def adapter(new: str, old: str, seed: int) -> Adapter:
-    """Return an adapter that maps queries of one model to another, fitted on pairs that depend on the seed."""
+    """Return an adapter that maps queries of the new model to the old one, fitted on pairs that depend on the seed."""
     pairs = [(f"pair {number}", seed) for number in range(4 * DIM)]
     space = SPACES["hypersphere"]
     fitted = build_adapter("procrustes", {"direction": "new_to_old"})
@@ -57,5 +57,5 @@ def metadata(content: int) -> dict[str, Any]:
 
 
 def unknown_to(model: str, identifier: str) -> bool:
-    """Say whether the source of a model's vectors lacks an item: some models know every item, others all but a few."""
+    """Return whether the source of a model lacks an item: some sources have every item, others lack a few."""
     return zlib.crc32(model.encode()) % 2 == 1 and zlib.crc32(f"{model}?{identifier}".encode()) % 19 == 0
