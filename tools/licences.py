@@ -1,9 +1,9 @@
-"""List the licences of what limpet and its extras install, and refuse those that do not go with the Apache License 2.0.
+"""List the licences of all dependencies, and fail if one is incompatible with the Apache License 2.0.
 
     python tools/licences.py          # `make licences`; reads the metadata of the installed packages
 
-A dependency is used as a library, so weak copyleft (LGPL, MPL) is allowed, and strong copyleft and terms that limit who
-may use it are not. The extras `docs` and `dev` are not passed on to users, and are left out.
+Dependencies are used as libraries. So weak copyleft (LGPL, MPL) is allowed; strong copyleft and restrictions on use are
+not. The extras `docs` and `dev` are not distributed to users, and are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ REFUSED = re.compile(r"\b(AGPL|Affero|(?<!L)GPL|SSPL|BUSL|proprietary|NonCommerc
 
 
 def dependencies(name: str, extras: frozenset[str], seen: set[str]) -> Iterator[str]:
-    """Yield every package that one requires with some extras, each once, but nothing of those that are absent."""
+    """Yield all direct and indirect requirements of a package with some extras, each once.
+
+    Requirements of packages that are not installed are unknown, and are left out.
+
+    Args:
+        name: Name of the package.
+        extras: Extras of the package.
+        seen: Packages that were already yielded; it is updated.
+    """
     try:
         required = distribution(name).requires or []
     except PackageNotFoundError:
@@ -43,7 +51,10 @@ def dependencies(name: str, extras: frozenset[str], seen: set[str]) -> Iterator[
 
 
 def licence(name: str) -> str:
-    """Return the licence that a package declares: its expression, its classifiers, or the first line of its field."""
+    """Return the licence that an installed package declares.
+
+    This is its licence expression, or else its classifiers, or else the first line of its licence field.
+    """
     metadata = distribution(name).metadata
     expression = metadata.get("License-Expression")
     classified = [
@@ -54,7 +65,7 @@ def licence(name: str) -> str:
 
 
 def judged(text: str) -> str:
-    """Return "" for a licence that goes with ours, or what is wrong with it.
+    """Return "" for a compatible licence, else "incompatible" or "unknown".
 
     >>> judged("LGPL-3.0-only"), judged("BSD-3-Clause AND MIT")
     ('', '')
@@ -69,7 +80,7 @@ def judged(text: str) -> str:
 
 
 def main() -> None:
-    """Print the list, and end with 1 where something is wrong."""
+    """Print the list; exit with status 1 if a licence is incompatible or unknown."""
     declared = distribution("limpet").metadata.get_all("Provides-Extra") or []
     extras = frozenset(declared) - NOT_PASSED_ON
     names = {name for name in dependencies("limpet", extras, set()) if name != "limpet"}

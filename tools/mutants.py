@@ -1,13 +1,13 @@
-"""Plant known faults, one at a time, and check that the tests notice each: `make mutants`.
+"""Plant known faults, one at a time, and check that the tests detect each: `make mutants`.
 
 Every fault is a mistake that a person could make, described by a table in `tools/mutants/*.toml`: what is wrong, the
-file, the exact text before and after, and the narrowest tests that should notice. A fault is planted in a temporary
-copy of the repository, never in the working tree. It is killed when its tests fail (exit code 1 of pytest) and the
-test that failed first passes without the fault. Anything else but a pass is an error of the list: text that does not
-occur exactly once, a test that does not exist, a collection error.
+file, the exact text before and after, and the narrowest tests that should detect it. A fault is planted in a temporary
+copy of the repository, never in the working tree. It is killed if its tests fail (exit code 1 of pytest) and the first
+test that failed passes without the fault. It has survived if its tests pass. Everything else is an error of the list:
+text that does not occur exactly once, a test that does not exist, or a collection error.
 
-A run that is interrupted goes on where it was: outcomes are kept in `build/mutants.json` until the fault, the faulty
-file or one of its tests changes. A run over all faults writes `tools/mutants.txt`.
+An interrupted run continues where it stopped: outcomes are stored in `build/mutants.json`, and are valid until the
+fault, the faulty file or one of its tests changes. A run over all faults writes `tools/mutants.txt`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "tools" / "mutants"
 TABLE = ROOT / "tools" / "mutants.txt"
 KEPT = ROOT / "build" / "mutants.json"
-LIMIT = 600  # seconds for the tests of one fault
-AT_ONCE = 40  # tests that are run without a fault in one process
+LIMIT = 600  # maximum seconds for the tests of one fault
+AT_ONCE = 40  # number of tests that run without a fault in one process
 OPTIONS = (
     "-q",
     "--no-header",
@@ -48,7 +48,7 @@ OPTIONS = (
 )
 KILLED, SURVIVED, ERROR = "killed", "SURVIVED", "ERROR"
 
-# Tests are run in forks of one process that has imported what is slow to import and is no code of this repository.
+# Tests run in forks of one process that has imported slow modules, but no code of this repository.
 FORKS = multiprocessing.get_context("forkserver")
 PRELOADED = ["torch", "scipy.stats", "pytest", "pyarrow.parquet", "pydantic", "lightning_fabric"]
 
@@ -61,12 +61,12 @@ class Fault:
 
     Args:
         subject: Name of the list that it is in.
-        name: What is wrong, unique.
-        file: The file that is changed, relative to the repository.
+        name: Unique description of what is wrong.
+        file: File that is changed, relative to the repository.
         before: Text that occurs exactly once in the file.
-        after: Text that replaces it.
-        tests: Test files or node ids that should notice.
-        slow: Whether tests marked as slow take part.
+        after: Replacement of this text.
+        tests: Test files or node ids that should detect the fault.
+        slow: Whether to run tests that are marked as slow, too.
     """
 
     subject: str
@@ -78,7 +78,12 @@ class Fault:
     slow: bool = False
 
     def planted(self, root: Path) -> str:
-        """Return the faulty text of the file; raise ValueError where the fault does not fit it."""
+        """Return the text of the file with the fault.
+
+        Raises:
+            ValueError: The text before does not occur exactly once, or the fault changes nothing.
+            SyntaxError: The faulty file is not valid Python.
+        """
         text = (root / self.file).read_text(encoding="utf-8")
         if (times := text.count(self.before)) != 1 or self.before == self.after:
             raise ValueError(f"its text occurs {times} times in {self.file}, expected exactly once")
@@ -88,7 +93,7 @@ class Fault:
         return faulty
 
     def key(self, root: Path) -> str:
-        """Return a digest of the fault, of the file and of its tests: the outcome holds while it stays the same."""
+        """Return a digest of the fault, the file and its tests; a stored outcome is valid while it is unchanged."""
         digest = hashlib.sha256(json.dumps(asdict(self)).encode())
         for path in (self.file, *(test.partition("::")[0] for test in self.tests)):
             files = sorted((root / path).rglob("*.py")) if (root / path).is_dir() else [root / path]
@@ -99,13 +104,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests of one fault said.
+    """The result of the tests of one fault.
 
     Args:
-        result: Killed, survived or error.
-        by: The test that failed first, or why there is none.
-        seconds: What the tests took.
-        confirmed: Whether that test was seen to pass without the fault.
+        result: `KILLED`, `SURVIVED` or `ERROR`.
+        by: The first test that failed, or the reason why there is none.
+        seconds: Duration of the tests in seconds.
+        confirmed: Whether that test has passed without the fault.
     """
 
     result: str
@@ -124,7 +129,7 @@ def read_faults() -> list[Fault]:
 
 
 def mistakes(faults: Sequence[Fault]) -> Iterator[str]:
-    """Yield what is wrong with the list itself."""
+    """Yield the errors of the list of faults."""
     seen: set[str] = set()
     for fault in faults:
         if fault.name in seen:
@@ -140,7 +145,7 @@ def mistakes(faults: Sequence[Fault]) -> Iterator[str]:
 
 
 def copy_of_the_tree(place: Path) -> Path:
-    """Copy what git tracks or would track, with the times of the files; return the copy."""
+    """Copy all files that git tracks or does not ignore, with their times, into a folder; return the folder."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     for name in subprocess.run(listed, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0"):
         if name and (ROOT / name).is_file():
@@ -150,7 +155,7 @@ def copy_of_the_tree(place: Path) -> Path:
 
 
 def run_tests(tree: Path, tests: Sequence[str], *options: str) -> tuple[int | None, str]:
-    """Run pytest on a copy of the tree; return its exit code, None where it did not end in time, and its output."""
+    """Run pytest on a copy of the tree; return its exit code (None after the time limit) and its output."""
     output = tree / "output-of-tests.txt"
     process = FORKS.Process(target=be_pytest, args=(tree, output, [*OPTIONS, *options, *tests]))
     process.start()
@@ -163,27 +168,27 @@ def run_tests(tree: Path, tests: Sequence[str], *options: str) -> tuple[int | No
 
 
 def be_pytest(tree: Path, output: Path, arguments: Sequence[str]) -> None:
-    """Become a run of pytest in a copy of the tree, in a session of its own; what limpet is comes from the copy."""
+    """Run pytest in this process on a copy of the tree, in a new session; limpet is imported from the copy."""
     import pytest
 
     os.setsid()
     os.chdir(tree)
-    multiprocessing.set_start_method(None, force=True)  # the usual one, not that of this tool
+    multiprocessing.set_start_method(None, force=True)  # Python's default, not that of this tool
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
     packages = [str(tree / folder) for folder in ("src", "bench/src") if (tree / folder).is_dir()]
     sys.path[:0] = packages
     os.environ |= {"PYTHONPATH": os.pathsep.join(packages), "PYTHONDONTWRITEBYTECODE": "", "COLUMNS": "200"}
-    sys.dont_write_bytecode = False  # compiled modules are kept for the next fault
+    sys.dont_write_bytecode = False  # the next fault uses the compiled modules
     code = int(pytest.main(list(arguments)))
-    atexit._run_exitfuncs()  # which multiprocessing leaves out: servers of tests are ended by them
+    atexit._run_exitfuncs()  # they stop servers of tests; multiprocessing does not run them
     sys.stdout.flush()
     os._exit(code)
 
 
 def without_compiled(path: Path) -> None:
-    """Remove the compiled forms of a source file: two faults of one size and second would share them."""
+    """Remove the compiled forms of a source file, because faulty files of equal size and time would share them."""
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         compiled.unlink()
 
@@ -195,7 +200,7 @@ def failed_tests(output: str) -> list[str]:
 
 
 def try_fault(fault: Fault, tree: Path) -> Outcome:
-    """Plant one fault in a copy of the tree, run its tests, and undo it."""
+    """Plant one fault in a copy of the tree, run its tests, and undo the fault."""
     path = tree / fault.file
     faulty, begun = fault.planted(tree), time.monotonic()
     sound, times = path.read_bytes(), path.stat()
@@ -227,14 +232,14 @@ def failing_without_faults(outcomes: Iterable[Outcome], tree: Path) -> set[str]:
         if code in (0, 1):
             found |= set(failed_tests(output))
         elif len(part) > 1:
-            parts += [[test] for test in part]  # one of them cannot be run by its name
+            parts += [[test] for test in part]  # one test cannot be run by its name: run each alone
         else:
             found |= set(part)
     return found
 
 
 def table(faults: Sequence[Fault], outcomes: dict[str, Outcome]) -> str:
-    """Return one line for every fault, under the name of its list."""
+    """Return a table with one line for every fault, under the name of its list."""
     lines, subject = [], ""
     for fault in faults:
         if fault.subject != subject:
@@ -246,7 +251,7 @@ def table(faults: Sequence[Fault], outcomes: dict[str, Outcome]) -> str:
 
 
 def main() -> int:
-    """Run the tool; return 0 where every fault is killed, 1 where one survives, 2 where the list is wrong."""
+    """Run the tool; return 0 if every fault is killed, 1 if one survives, 2 if the list has an error."""
     parser = argparse.ArgumentParser(description="Plant faults and check that the tests notice each.")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT",
                         help="run the faults of this list, or with this text in name or file; repeatable")  # fmt: skip

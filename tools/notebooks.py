@@ -1,6 +1,6 @@
-"""Run notebooks of `docs/notebooks` as a reader does, from an empty folder, and write what their cells show into them.
+"""Run the notebooks of `docs/notebooks` in an empty folder, as a reader does, and write the outputs of cells into them.
 
-`python tools/notebooks.py` runs all of them; paths after it name some.
+`python tools/notebooks.py` runs all notebooks; `python tools/notebooks.py PATH ...` runs some.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NOTEBOOKS = Path(__file__).parents[1] / "docs" / "notebooks"
 def executed(
     path: Path, folder: Path, changed: Mapping[str, str] | None = None, **client: Any
 ) -> nbformat.NotebookNode:
-    """Run a notebook in a folder, and return it with what its cells show.
+    """Run a notebook in a folder, and return it with the outputs of its cells.
 
     Args:
-        path: Of the notebook.
-        folder: Where its kernel starts.
-        changed: What to run instead of some words, such as a port that is free.
+        path: Path of the notebook.
+        folder: Working directory of its kernel.
+        changed: Replacements in the source before the run, such as a free port.
         **client: Further options of `NotebookClient`.
 
     Raises:
@@ -39,14 +39,14 @@ def executed(
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `!limpet`
     NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(folder)}}, **client).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times of day
-        if cell.cell_type == "code":  # warnings name folders of this machine
+        cell.metadata.pop("execution", None)  # timestamps would change with every run
+        if cell.cell_type == "code":  # warnings contain paths of this machine
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
     return notebook
 
 
 def main() -> None:
-    """Run those that are named, or all."""
+    """Run the notebooks given on the command line, or all."""
     for path in [*map(Path, sys.argv[1:])] or sorted(NOTEBOOKS.glob("*.ipynb")):
         with tempfile.TemporaryDirectory() as folder:
             nbformat.write(executed(path, Path(folder)), path)

@@ -1,4 +1,4 @@
-"""Write the description of the service's API to docs/reference/openapi.json."""
+"""Write the OpenAPI description of the service to docs/reference/openapi.json."""
 
 from __future__ import annotations
 

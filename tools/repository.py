@@ -1,8 +1,8 @@
-"""Write the address of the repository into every file that names it.
+"""Write the URL of the repository into all files that contain it.
 
     python tools/repository.py https://git.example.org/limpet/limpet
 
-These are both pyproject.toml, mkdocs.yml and CITATION.cff; an address that is there is replaced.
+The files are pyproject.toml, bench/pyproject.toml, mkdocs.yml and CITATION.cff. An existing URL is replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def addressed(name: str, text: str, url: str) -> str:
-    """Return the text of a file with the address in it."""
+    """Return the text of a file with the URL.
+
+    Args:
+        name: Path of the file, relative to the repository.
+        text: Text of the file.
+        url: URL of the repository.
+    """
     if name.endswith("pyproject.toml"):
         places = {"Repository": url, "Issues": f"{url}/issues", "Changelog": f"{url}/blob/main/CHANGELOG.md"}
         urls = "[project.urls]\n" + "".join(f'{name} = "{place}"\n' for name, place in places.items()) + "\n"
@@ -28,7 +34,7 @@ def addressed(name: str, text: str, url: str) -> str:
 
 
 def main() -> None:
-    """Write the address given on the command line."""
+    """Write the URL given on the command line."""
     if len(sys.argv) != 2 or not re.fullmatch(r"https?://[^\s/]+/\S*[^\s/]", sys.argv[1]):
         sys.exit(__doc__)
     for name in ("pyproject.toml", "bench/pyproject.toml", "mkdocs.yml", "CITATION.cff"):

@@ -2,9 +2,10 @@
 
     python tools/sample_models.py
 
-Both are tables of one vector per piece of a word, whose mean is the vector of a text. Model v1 saw no labels: it only
-learned that two halves of a text belong together. Model v2 is wider and learned the labels of the requests and the
-categories of the products. Neither saw questions.csv. Writes models/ and vectors/ of `src/limpet/examples/shop`.
+Both models are tables with one vector per word piece; the vector of a text is their mean. Model v1 is trained without
+labels, only on the two halves of each text. Model v2 has more dimensions, and is trained on the labels of the requests
+and the categories of the products. Neither is trained on questions.csv. The script writes models/ and vectors/ of
+`src/limpet/examples/shop`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def tokenizer_of(texts: list[str]) -> Tokenizer:
-    """Return a tokenizer that splits unknown words into known pieces."""
+    """Return a WordPiece tokenizer, trained on texts."""
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -44,19 +45,19 @@ def tokenizer_of(texts: list[str]) -> Tokenizer:
 
 
 def mean_of(table: torch.Tensor, texts: list[list[int]]) -> torch.Tensor:
-    """Return the mean vector (N, D) of each text, with length one."""
+    """Return the mean vector of each text, scaled to unit length, (N, D)."""
     offsets = torch.tensor([0, *np.cumsum([len(ids) for ids in texts])[:-1]])
     return F.normalize(F.embedding_bag(torch.tensor([one for ids in texts for one in ids]), table, offsets))
 
 
 def train(texts: list[list[int]], labels: list[int] | None, dim: int, steps: int) -> torch.Tensor:
-    """Return a table (V, dim), learned by cross entropy over cosines within batches of 128 texts.
+    """Train a table of vectors (V, dim) with cross entropy over cosines within batches of 128 texts.
 
     Args:
-        texts: Piece numbers of every text.
-        labels: Of the texts; without any, the two halves of a text are a class of their own.
-        dim: Of the vectors.
-        steps: How often to take a batch.
+        texts: Numbers of the word pieces of every text.
+        labels: Class of every text; None makes the two halves of each text a class.
+        dim: Dimension of the vectors.
+        steps: Number of batches.
     """
     generator = torch.Generator().manual_seed(dim)
     pieces = max(max(ids) for ids in texts) + 1
@@ -82,7 +83,7 @@ def train(texts: list[list[int]], labels: list[int] | None, dim: int, steps: int
 
 
 def main() -> None:
-    """Train both models and write everything."""
+    """Train both models, and write models and vectors."""
     torch.set_num_threads(1)
     requests, questions, products = (rows_of(f"{name}.csv") for name in ("requests", "questions", "products"))
     texts = [row["text"] for row in requests] + [row["title"] for row in products]

@@ -1,12 +1,12 @@
-"""Measure how the code is cut: two revisions side by side.
+"""Measure the structure of the code, and compare two revisions.
 
     python tools/structure.py --before CHECKOUT      # this checkout is "after"; writes structure.md beside this file
-    python tools/structure.py --commands             # prints how many options each command of this checkout has
+    python tools/structure.py --commands             # prints the number of options of each command of this checkout
 
-Counted by parsing: lines and files of each package, public names, names with several meanings, files that import each
-other in a circle (imports within functions and by string included), test functions. Counted by running: test items,
-files and functions entered by an evaluation and by a search, options of every command, processor seconds of start-up,
-and the sizes of the wheels.
+Counted by parsing: lines and files of each package, public names, class names that are used more than once, import
+cycles (including imports within functions and by string), and test functions. Counted by running: test items, files and
+functions entered by an evaluation and by a search, options of every command, processor seconds of start-up, and the
+sizes of the wheels.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ for path in COMMANDS:
     counts[path] = sum(argument.show for argument in app.assemble_argument_collection())
 print(json.dumps(counts))
 """
-"""Counts what a person can give each command: arguments and options, options by name as one."""
+"""Script that counts the arguments and options of each command that its help shows."""
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -74,7 +74,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(tree: ast.AST, known: set[str]) -> Iterator[str]:
-    """Yield the modules that a file imports anywhere, by statement or by string; not those for types alone."""
+    """Yield the known modules that a file imports anywhere, by statement or by string, except for type checking."""
     for node in _executed(tree):
         if isinstance(node, ast.Import):
             names = [one.name for one in node.names]
@@ -100,7 +100,7 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def circles(needs: dict[str, set[str]]) -> list[set[str]]:
-    """Return the strongly connected components of more than one module."""
+    """Return the import cycles: strongly connected components with more than one module."""
     reach: dict[str, set[str]] = {}
     for start in needs:
         seen, waiting = set(), list(needs[start])
@@ -115,7 +115,7 @@ def circles(needs: dict[str, set[str]]) -> list[set[str]]:
 
 
 def parsed(root: Path) -> dict[str, object]:
-    """Return what parsing tells of one checkout."""
+    """Return the measurements of one checkout that need only parsing."""
     files = modules(root)
     trees = {name: ast.parse(path.read_text()) for name, path in files.items()}
     lines: Counter[str] = Counter()
@@ -138,7 +138,7 @@ def parsed(root: Path) -> dict[str, object]:
             for one in names:
                 if not one.startswith("_"):
                     defined[one].add(name)
-    inner = set(files) - set(SOURCES)  # the top of a package names everything, and is asked for its version
+    inner = set(files) - set(SOURCES)  # without the top modules, which import everything and hold the version
     needs = {name: set(imports(trees[name], inner)) - {name} for name in inner}
     rings = circles(needs)
     tests = [path for folder in ("tests", "bench/tests") for path in (root / folder).rglob("test_*.py")]
@@ -162,7 +162,7 @@ def parsed(root: Path) -> dict[str, object]:
 
 
 def run(root: Path, words: list[str], folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run Python on one checkout; return what it printed and its processor seconds."""
+    """Run Python on one checkout; return the completed process and its processor seconds."""
     path = os.pathsep.join(str(root / source) for source in ("src", "bench/src"))
     before = os.times()
     done = subprocess.run(
@@ -174,7 +174,7 @@ def run(root: Path, words: list[str], folder: Path) -> tuple[subprocess.Complete
 
 
 def vectors(folder: Path) -> None:
-    """Write two models' vectors of the same 400 items."""
+    """Write vectors of two models for the same 400 items, as old.npz and new.npz."""
     generator = np.random.default_rng(0)
     labels = np.arange(400) % 40
     centres = generator.standard_normal((40, 16))
@@ -184,7 +184,12 @@ def vectors(folder: Path) -> None:
 
 
 def ran(root: Path, commands: dict[str, list[str]]) -> dict[str, object]:
-    """Return what running tells of one checkout; `commands` says how it spells what is run."""
+    """Return the measurements of one checkout that need running it.
+
+    Args:
+        root: The checkout.
+        commands: Arguments of the commands "create", "evaluate" and "search" in that checkout.
+    """
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -216,7 +221,7 @@ def ran(root: Path, commands: dict[str, list[str]]) -> dict[str, object]:
 
 
 def slots(root: Path, folder: Path) -> dict[str, int]:
-    """Return the number of options of every command of a checkout; nothing of one from before Cyclopts."""
+    """Return the number of options of every command of a checkout; empty if it does not use Cyclopts."""
     done, _ = run(root, ["-c", COUNTED], folder)
     counts: dict[str, int] = json.loads(done.stdout) if done.returncode == 0 else {}
     return counts
@@ -228,11 +233,11 @@ COMMANDS = {
     "search": ["gallery", "search", "gallery", "--queries", "old.npz", "--name", "old", "--k", "5"],
 }
 EARLIER = {"--name": "--model"}
-"""How the earlier revision spells options."""
+"""Options of this revision, and their names in the earlier one."""
 
 
 def page(before: Path) -> str:
-    """Return the tables of both checkouts."""
+    """Return the Markdown page with the measurements of both checkouts."""
     from machine import describe
 
     roots = (before, HERE)
@@ -259,7 +264,7 @@ def page(before: Path) -> str:
 
 
 def main() -> None:
-    """Write structure.md."""
+    """Write structure.md, or print the number of options of every command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--before", type=Path, help="a checkout of the earlier revision")
