@@ -20,6 +20,7 @@ import pytest
 
 from crash.object_server import BUCKET, Network, ObjectServer
 from crash.shards import sharded
+from limpet.engines.s3 import bucket as s3_bucket
 from limpet.engines.s3 import lease
 from limpet.engines.s3.bucket import Bucket
 from limpet.engines.s3.lease import Lease
@@ -200,6 +201,17 @@ def test_a_move_keeps_document_journal_and_values_together(place: str) -> None:
     top.move({}, top.read(), "fifth", Beside([entry(70)]))
     assert top.journal(0) == [entry(number) for number in range(1, 71)]
     assert top.journal(69) == [entry(70)]
+
+
+def test_a_top_needs_a_bucket_that_is_there_and_compares_before_it_writes(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match="is in no bucket"):
+        s3_top("s3://no-such-bucket/top", Disk(), {})
+    really = s3_bucket.obstore.put
+    monkeypatch.setattr(s3_bucket.obstore, "put", lambda *words, mode, **more: really(*words, **more))
+    with pytest.raises(StoreError, match="conditional writes"):
+        s3_top(place, Disk(), {})
 
 
 def test_a_top_that_was_altered_is_refused_with_a_sentence(place: str) -> None:
