@@ -210,8 +210,9 @@ def test_a_top_needs_a_bucket_that_is_there_and_compares_before_it_writes(
         s3_top("s3://no-such-bucket/top", Disk(), {})
     really = s3_bucket.obstore.put
     monkeypatch.setattr(s3_bucket.obstore, "put", lambda *words, mode, **more: really(*words, **more))
-    with pytest.raises(StoreError, match="conditional writes"):
-        s3_top(place, Disk(), {})
+    for _ in range(2):
+        with pytest.raises(StoreError, match="conditional writes"):
+            s3_top(place, Disk(), {})
 
 
 def test_a_top_that_was_altered_is_refused_with_a_sentence(place: str) -> None:

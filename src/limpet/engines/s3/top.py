@@ -101,6 +101,7 @@ class S3Top(Top):
         content = _Content(Stamped(document, 0, (secrets.token_hex(8),))).plain()
         if self._bucket.put(_NAME, content, None) is not None:
             if self._bucket.put(_NAME, content, '"of nothing"') is not None:
+                self._bucket.remove([_NAME])
                 raise StoreError(
                     f"The service of '{self.url}' wrote over an object that is not the one it was to compare with.",
                     expected="a service with conditional writes (If-Match), or writers would lose what others wrote",
@@ -109,7 +110,9 @@ class S3Top(Top):
             return
         found = self._bucket.read(_NAME)
         if found is None:
-            raise StoreError(f"'{self.url}' is in no bucket.", expected="a bucket that exists", to_do="create it first.")
+            raise StoreError(
+                f"'{self.url}' is in no bucket.", expected="a bucket that exists", to_do="create it first."
+            )
         if found[0] != content:  # otherwise the reply to the first request was lost
             raise GalleryError(
                 f"There is a gallery at '{self.url}'.", to_do="open it, or choose another prefix; it is as it was."
