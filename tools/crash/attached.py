@@ -86,7 +86,15 @@ READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model', price
 
 
 def application(url: str, log: Path, first: int, seed: int, pause: float) -> None:
-    """Write and read rows with one's own ids forever, and log every write; lost connections are reopened."""
+    """Write and read rows until killed, and log every write; lost connections are reopened.
+
+    Args:
+        url: URL of the database.
+        log: Log of the writes, which is continued.
+        first: First id of the rows of this application.
+        seed: Seed of all random choices.
+        pause: Seconds between two actions.
+    """
     draw, own = random.Random(seed), remembered(log)
     with log.open("a", buffering=1) as told:
         connection: psycopg.Connection[Any] | None = None
@@ -334,7 +342,10 @@ def remembered(log: Path) -> Memory:
 
 
 def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared: bool) -> None:
-    """Take random possible steps forever; with ``last``, finish the upgrade and return."""
+    """Take random possible steps, in one upgrade after the other; with ``last``, end the upgrade and return.
+
+    Returns after `PATIENCE` seconds at the next refused step.
+    """
     if bug is not None:
         {**BUGS, **SHARED_BUGS}[bug]()
     draw = random.Random(seed)

@@ -78,7 +78,17 @@ def patiently(call: Callable[[], Any], errors: tuple[type[Exception], ...]) -> A
 
 
 def application(place: str, service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
-    """Write one's own rows into the collection to write, until told to stop; the last action succeeds after that."""
+    """Write rows into the collection to write, and log every write, until told to stop and one more action succeeded.
+
+    Args:
+        place: Name of the place.
+        service_url: URL of the service.
+        url: URL of the attachment.
+        log: Log of the writes, which is continued.
+        first: First id of the rows of this application.
+        seed: Seed of all random choices.
+        stop: Event that tells the application to stop.
+    """
     draw, own, it = random.Random(seed), remembered(log), place_of(place)
     client = patiently(lambda: it.Client(service_url), it.ERRORS)
     with log.open("a", buffering=1) as told:
@@ -201,7 +211,7 @@ def source(it: CollectionAttachment, side: ModelSide) -> Any:
 
 
 def operator(place: str, url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
-    """Take random possible steps until the upgrade ends; with ``last``, take it to its end."""
+    """Take random possible steps forever; with ``last``, end the upgrade and return."""
     draw, passing = random.Random(seed), place_of(place).ERRORS
     declaring(log).unlink(missing_ok=True)  # a killed operator may have left it
     declare_late(declaring(log), draw)

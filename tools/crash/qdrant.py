@@ -152,7 +152,11 @@ def wrong(rows: dict[int, tuple[str, Any]], side: ModelSide, *, whole: bool) -> 
 
 
 def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool, bug: str | None) -> None:
-    """Take random possible steps beside the application until the upgrade ends; with ``last``, take it to its end."""
+    """Take random possible steps beside the application until killed; with ``last``, end the upgrade and return.
+
+    Raises:
+        AssertionError: A step was refused after `PATIENCE` seconds.
+    """
     if bug is not None:
         QDRANT_BUGS[bug]()
     draw = random.Random(seed)

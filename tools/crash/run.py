@@ -96,7 +96,7 @@ class Tally:
         kills: Number of effective kills, by point and operation.
         errors: Number of injected errors, by point and operation.
         powers: Number of trials with kills, by what happened to files that were not durable; see `Plan.power`.
-        lost: Number of files that power failures removed or shortened.
+        lost: Number of files that power failures removed, shortened or set back.
         moved: Number of moves of galleries.
         replies: Number of replies to the readers beside trials.
         violations: Violations in trials without a planted bug.

@@ -88,7 +88,7 @@ class Outcome:
         kills: Point (or "random") and operation of every effective kill, between the first and the last write.
         errors: Point and operation of every injected error.
         violation: Check and finding, or None.
-        lost: Number of files that a power failure removed or shortened.
+        lost: Number of files that power failures removed, shortened or set back.
         moved: Number of moves of the gallery.
         replies: Number of replies to the reader beside the trial; all were checked.
         seconds: Duration in seconds.
