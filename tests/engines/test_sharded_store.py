@@ -21,11 +21,12 @@ from crash.server import Server
 from crash.shards import FILE, sharded
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.sharded.record import TopRecord
 from limpet.engines.sharded.store import ShardedStore, shards_of
 from limpet.engines.sqlite import SqliteDatabase
-from limpet.engines.store import Changes, Fill, Items, NewGeneration, Rows, Store, Upsert
+from limpet.engines.store import Changes, Fill, Items, NewGeneration, Pointer, Rows, Store, Upsert
 from limpet.engines.stores import open_store
 from limpet.engines.top import REMEMBERED, Beside, LedgerTop, Stamped, Top, sqlite_top
 from limpet.errors import ConfigError, GalleryError, StoreError
@@ -566,6 +567,23 @@ def test_no_shard_is_copied_before_all_have_begun_to_be_read(
     with Gallery(store) as gallery:
         gallery.backup(tmp_path / "backup")
     assert copied.is_set()
+
+
+def test_a_copy_of_shards_of_two_commits_is_none(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer took over after some shards had begun to be read."""
+    other, really = open_store(store.url), store.shards[2].backup
+
+    def backup(into: DigestedFolder) -> Pointer:
+        (tmp_path / "gallery" / "top" / "writer.lock").unlink()
+        commit(other, written(IDS, 2))
+        return really(into)
+
+    monkeypatch.setattr(store.shards[2], "backup", backup)
+    with Gallery(store) as gallery, pytest.raises(StoreError, match="took over"):
+        gallery.backup(tmp_path / "backup")
+    other.close()
 
 
 def test_a_restore_that_was_interrupted_is_repeated(tmp_path: Path, store: ShardedStore) -> None:

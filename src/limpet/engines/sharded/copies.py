@@ -19,7 +19,7 @@ from limpet.engines.sharded.record import ShardState, TopRecord
 from limpet.engines.store import JournalEntry, Pointer, Store
 from limpet.engines.stores import open_store, restore_store
 from limpet.engines.top import Beside, Top
-from limpet.errors import GalleryError
+from limpet.errors import GalleryError, StoreError
 from limpet.support.disk import Disk
 from limpet.support.documents import parsed_json
 
@@ -38,17 +38,23 @@ def copy_out(
         shards: All shards.
         writing: Acquires the writer's lock for this thread.
         into: The folder.
+
+    Raises:
+        StoreError: A place fails, or another writer took over before every shard had begun to be read.
     """
     begun, go = threading.Semaphore(0), threading.Event()
     folders = [_ShardFolder(into, f"shard{number}", begun, go) for number in range(len(shards))]
     with ThreadPoolExecutor(len(shards)) as pool:
         try:
             with writing() as pointer:
+                before = top.read()
                 copies = [pool.submit(one.fill, shard) for one, shard in zip(folders, shards, strict=True)]
                 for _ in copies:
                     begun.acquire()
-                document, journal = top.read().document, top.journal(0)
-                files = {digest: top.file(digest) for digest in top.digests()}
+                journal, files = top.journal(0), {digest: top.file(digest) for digest in top.digests()}
+                record = TopRecord.read(before.document)
+                if top.read() != before or record.unfinished is not None or record.pointer != pointer:
+                    raise StoreError(f"Another writer took over '{top.url}' at the start of the copy.", to_do="repeat.")
         finally:
             go.set()
         said = [[shard.kind, vars(copy.result())] for shard, copy in zip(shards, copies, strict=True)]
@@ -57,8 +63,8 @@ def copy_out(
     for digest, content in files.items():
         into.write(f"files/{digest}", [content])
     entries = [[entry.sequence, entry.time, entry.event] for entry in journal]
-    record = {"top": document, "shards": said, "files": sorted(files), "journal": entries}
-    into.write(_RECORD, [json.dumps(record).encode()])
+    copied = {"top": before.document, "shards": said, "files": sorted(files), "journal": entries}
+    into.write(_RECORD, [json.dumps(copied).encode()])
     return pointer
 
 
