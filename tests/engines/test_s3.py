@@ -203,6 +203,21 @@ def test_a_move_keeps_document_journal_and_values_together(place: str) -> None:
     assert top.journal(69) == [entry(70)]
 
 
+def test_a_top_is_sent_again_only_if_it_has_moved(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search asks for it, and it is as large as many shards and journal entries are."""
+    top, sent, really = s3_top(place, Disk(), {"count": 0}), [], s3_bucket.obstore.get
+
+    def get(*words: Any, **more: Any) -> Any:
+        sent.append(found := really(*words, **more))
+        return found
+
+    monkeypatch.setattr(s3_bucket.obstore, "get", get)
+    assert [top.read().document for _ in range(3)] == [{"count": 0}] * 3 and not sent
+    s3_top(place, Disk()).move({"count": 1}, top.read(), "of another")
+    sent.clear()
+    assert [top.read().document for _ in range(3)] == [{"count": 1}] * 3 and len(sent) == 1
+
+
 def test_a_top_needs_a_bucket_that_is_there_and_compares_before_it_writes(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
 from obstore.store import S3Store
 
 from limpet.errors import ConfigError, GalleryError, StoreError, reason
@@ -70,10 +70,19 @@ class Bucket:
         options: Any = self.options
         return S3Store(self.name, prefix=self.prefix, config=options, retry_config=_RETRIES)
 
-    def read(self, name: str) -> tuple[bytes, str] | None:
-        """Return the content of an object, and the tag of exactly that; None if it does not exist."""
+    def read(self, name: str, before: tuple[bytes, str] | None = None) -> tuple[bytes, str] | None:
+        """Return the content of an object, and the tag of exactly that; None if it does not exist.
+
+        Args:
+            name: Name of the object.
+            before: What an earlier call returned; not sent again if it is unchanged.
+        """
+        options: Any = {} if before is None else {"if_none_match": before[1]}
         with self._translated(), suppress(FileNotFoundError):
-            found = obstore.get(self._store, name)
+            try:
+                found = obstore.get(self._store, name, options=options)
+            except NotModifiedError:
+                return before
             return bytes(found.bytes()), str(found.meta["e_tag"])
         return None
 

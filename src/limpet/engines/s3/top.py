@@ -80,9 +80,10 @@ class S3Top(Top):
     def __init__(self, bucket: Bucket, disk: Disk) -> None:
         super().__init__(bucket.url, Lease(bucket))
         self._bucket, self._disk = bucket, disk
+        self._last: tuple[bytes, str] | None = None  # what was read last, which the service compares at every read
 
     def _read(self) -> tuple[_Content, str]:
-        found = self._bucket.read(_NAME)
+        found = self._last = self._bucket.read(_NAME, self._last)
         if found is None:
             raise GalleryError(
                 f"There is no top of shards at '{self.url}'.",
