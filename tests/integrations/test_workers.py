@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Future
 from functools import partial
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def test_texts_embedded_by_workers_are_those_of_one_process(
 def test_errors_of_a_worker_are_told(workers: Workers) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         workers.submit(1, int, "seven").result()
+
+
+def test_an_actor_that_ray_ended_to_free_memory_is_replaced(actors: RayActors) -> None:
+    import ray
+
+    ended, told, answer = actors._actors[0], Future[None](), Future[None]()
+    ray.kill(ended)
+    told.set_exception(ray.exceptions.OutOfMemoryError("the node is running low on memory"))
+    actors._tell(0, ended, told, answer)
+    with pytest.raises(BrokenExecutor):
+        answer.result(timeout=0)
+    assert actors._actors[0] is not ended and actors.submit(0, int, "7").result() == 7
 
 
 def test_too_few_processors_are_named(actors: RayActors) -> None:

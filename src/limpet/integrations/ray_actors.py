@@ -48,6 +48,7 @@ class RayActors:
         with needing("Embedding by actors of Ray"):
             import ray
         self._ray = ray
+        self._died = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError)  # Ray ends actors to free memory
         cores = None if os.environ.get("RAY_ADDRESS") else max(count, os.cpu_count() or 1)
         for left in reversed(range(_STARTS)):
             try:
@@ -92,10 +93,12 @@ class RayActors:
         error = done.exception()
         if error is None:
             answer.set_result(done.result())
-        elif isinstance(error, self._ray.exceptions.RayActorError):
-            if self._actors[worker] is actor:
-                self._actors[worker] = self._made()
-            answer.set_exception(BrokenExecutor("an actor of Ray died"))
+        elif isinstance(error, self._died):
+            try:
+                if self._actors[worker] is actor:
+                    self._actors[worker] = self._made()
+            finally:  # also where the cluster has ended, and makes none
+                answer.set_exception(BrokenExecutor("an actor of Ray died"))
         else:
             answer.set_exception(getattr(error, "cause", None) or error)
 
