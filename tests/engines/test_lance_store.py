@@ -318,6 +318,40 @@ def test_what_a_power_failure_tore_is_passed_over(store: LanceStore, folder: Pat
     again.close()
 
 
+def test_tidying_opens_no_version_that_it_removes(
+    store: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a bucket, each would be a request of its own, one after the other, while writers wait."""
+    for number in range(9):
+        commit(store, written(names(2, number)))
+    before, really, opened = len(list(folder.glob(f"{G1}-*.lance/_versions/*"))), lance.dataset, list[int]()
+
+    def dataset(*words: Any, version: int, **more: Any) -> Any:
+        opened.append(version)
+        return really(*words, version=version, **more)
+
+    monkeypatch.setattr(lance, "dataset", dataset)
+    with store.writing("a test"):
+        store._trim(0.0, 0)
+    left = len(list(folder.glob(f"{G1}-*.lance/_versions/*")))
+    assert before - left > 9 and len(opened) < 9
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b""), lambda path: cut(path)], ids=["empty", "torn"])
+def test_an_old_version_that_cannot_be_read_stops_no_tidying(
+    store: LanceStore, folder: Path, harm: Callable[[Path], object]
+) -> None:
+    for number in range(3):
+        commit(store, written(names(2, number)))
+    place = places_of(store).tables[G1]
+    old = path_of(store, place) / "_versions" / f"{2**64 - 1 - (place.version - 3)}.manifest"
+    harm(old)
+    with store.writing("a test"):
+        store._trim(0.0, 0)
+    assert [path.name for path in old.parent.glob("*.manifest")] == [f"{2**64 - 1 - place.version}.manifest"]
+    assert found(store) == names(20) and store.damage() == []
+
+
 def test_a_torn_version_of_a_dropped_generation_does_not_stop_tidying(store: LanceStore, folder: Path) -> None:
     """What a power failure leaves of a version that was begun and never counted: an empty list of files."""
     place = places_of(store).tables[G2]

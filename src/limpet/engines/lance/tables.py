@@ -313,17 +313,22 @@ class LanceTables:
     def prune(self, kept: Mapping[str, Collection[int]]) -> None:
         """Remove all other versions of tables, and the files that only they need.
 
-        An unreadable version prevents Lance from removing any: its manifest is removed first.
+        An unreadable version prevents Lance from removing any: then its manifest is removed first.
         """
         for name, versions in kept.items():
             newest = TableVersion(name, max(versions))
             self._remove_after(newest)
             self._disk.reached("lance.prune")
-            for version in self._gone(newest, versions):
-                if not self._opens(TableVersion(name, version)):
+            last, gone = self._opened(newest, lance.Session()), self._gone(newest, versions)
+            try:
+                prune(last, gone, certain=self.files.names_return)
+            except BaseException as error:
+                torn = {one for one in gone if unreadable(error) and not self._opens(TableVersion(name, one))}
+                if not torn:
+                    raise
+                for version in sorted(torn):
                     self.files.remove(name, _manifest(version))
-            last = self._opened(newest, lance.Session())
-            prune(last, self._gone(newest, versions), certain=self.files.names_return)
+                prune(last, gone - torn, certain=self.files.names_return)
         with self._guard:
             stay = [place for place in self._readers if place.version in kept.get(place.table, ())]
             self._readers = OrderedDict((place, self._readers[place]) for place in stay)
