@@ -196,11 +196,17 @@ def test_a_wrong_fragment_is_refused_and_can_be_made_again(kind: str, run: Run) 
     run.holds(IDS)
 
 
-def test_vectors_of_another_model_in_a_file_of_limpet_are_refused(run: Run) -> None:
-    made = run.embed("old", IDS[:4])
+@pytest.mark.parametrize("wrong", ["declared:old", "vectors of queries", "no points of the hypersphere"])
+def test_wrong_vectors_in_a_file_of_limpet_are_refused(run: Run, wrong: str) -> None:
+    made = run.embed("old" if wrong == "declared:old" else "new", IDS[:4])
+    if wrong == "vectors of queries":
+        made = made.replace(role="query")
     content = storage.save(made, run.folder / "made.safetensors").read_bytes()
+    if wrong.startswith("no points"):
+        content = content.replace(made.vectors[0].tobytes(), bytes(16))
     run.deliver("000000", content, ".safetensors")
-    assert "declared:old" in accept(run.gallery, run.folder).refused["000000"]
+    done = accept(run.gallery, run.folder)
+    assert wrong in done.refused["000000"] and not done.written
 
 
 @pytest.mark.parametrize("step", range(6))

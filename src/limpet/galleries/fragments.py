@@ -326,8 +326,13 @@ def _fragment(folder: Path, known: FragmentPlan, manifest: Manifest, ids: Sequen
         made = read(file, fingerprint=known.fingerprint, space=known.geometry)
     if made.fingerprint != known.fingerprint or made.form != "points":
         raise DataError(f"The fragment '{file}' holds {made}.", expected=f"points of {known.fingerprint}")
+    if made.role == "query":
+        raise DataError(f"The fragment '{file}' holds vectors of queries.", expected="items embedded as documents")
     if made.space != known.geometry:
         raise SpaceMismatchError(f"The fragment '{file}' is on the {made.space}.", expected=f"the {known.geometry}")
+    if len(wrong := made.space.check(made.vectors)):
+        names = shown([made.ids[row] for row in wrong.tolist()])
+        raise DataError(f"The fragment '{file}' holds vectors that are no points of the {made.space}: {names}.")
     if strangers := set(made.ids).difference(ids):
         raise DataError(f"The fragment '{file}' has items of no such shard: {shown(sorted(strangers))}.")
     return made
