@@ -23,7 +23,7 @@ from limpet.errors import BudgetError, ConfigError, DataError, LastingStoreError
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
 from limpet.upgrade import filling
-from limpet.upgrade.filling import PASSES, Backfilled, Filling, FillOptions
+from limpet.upgrade.filling import PASSES, Backfilled, Filling, FillOptions, LeftOut
 from limpet.upgrade.vector_sources import points_of
 
 DIM = 8
@@ -380,3 +380,12 @@ def test_typed_options_are_those_of_the_loop() -> None:
     parameters = inspect.signature(Filling).parameters.values()
     named = {one.name: one.annotation for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
     assert {name: hint.__forward_arg__ for name, hint in FillOptions.__annotations__.items()} == named
+
+
+def test_items_without_a_vector_are_counted_and_the_first_are_named() -> None:
+    left = LeftOut(SimpleNamespace(without_text={"05"}))  # type: ignore[arg-type]
+    for start in (60, 0, 30):
+        left.add({f"{number:02}" for number in range(start, start + 30)})
+    assert (len(left), len(left.missing), len(left.without_text)) == (90, 89, 1)
+    assert left.missing.first == [f"{number:02}" for number in range(21) if number != 5]
+    assert left.without_text.first == ["05"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from limpet.upgrade.vector_sources import VectorSource, without_text
 PASSES = 4
 """Passes of one run; items that still change afterwards are left for the next run."""
 _LONGEST_PAUSE = 16.0  # seconds between two attempts
+_NAMED = 20  # ids to keep of each kind of items without a vector
 ShareOfTime = Annotated[float, Gt(0), Le(1)]
 _Result = TypeVar("_Result")
 
@@ -62,11 +64,27 @@ class FillInterruptedError(Exception):
     """A callback for progress raises this to end the backfill after the current batch."""
 
 
+class Counted:
+    """The number of some items, and the first of their ids; all ids could exceed memory."""
+
+    def __init__(self) -> None:
+        self.first: list[str] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, ids: Collection[str]) -> None:
+        """Add items that were not added before."""
+        self._count += len(ids)
+        self.first = heapq.nsmallest(_NAMED, [*self.first, *ids])
+
+
 class LeftOut:
     """The items of one pass for which a source made no vectors."""
 
     def __init__(self, source: VectorSource) -> None:
-        self._source, self.missing, self.without_text = source, set[str](), set[str]()
+        self._source, self.missing, self.without_text = source, Counted(), Counted()
 
     def __len__(self) -> int:
         return len(self.missing) + len(self.without_text)
@@ -74,8 +92,8 @@ class LeftOut:
     def add(self, ids: Collection[str]) -> None:
         """Add items that the source was just asked for."""
         said_nothing = without_text(self._source, ids)
-        self.without_text |= said_nothing
-        self.missing.update(one for one in ids if one not in said_nothing)
+        self.without_text.add(said_nothing)
+        self.missing.add([one for one in ids if one not in said_nothing])
 
 
 def check_source(source: VectorSource, fingerprint: str, space: Space | int, *, of: str) -> None:
@@ -286,10 +304,10 @@ class Filling(Generic[BatchT]):
         lacking = self._reach(self.place.lacking)
         self.stopped = self.stopped if lacking else "done"
         self._reach(lambda: self.place.end(self.stopped, self.left_out, lacking))
-        missing, blank = sorted(self.left_out.missing), sorted(self.left_out.without_text)
+        missing, blank = self.left_out.missing, self.left_out.without_text
         return Backfilled(
-            self.place.generation, self.embedded, self.place.written, len(missing), tuple(missing[:20]), len(blank),
-            tuple(blank[:20]), lacking, self.elapsed, self.stopped,
+            self.place.generation, self.embedded, self.place.written, len(missing), tuple(missing.first), len(blank),
+            tuple(blank.first), lacking, self.elapsed, self.stopped,
         )  # fmt: skip
 
     def _fill(self) -> bool:
