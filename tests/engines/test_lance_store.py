@@ -21,6 +21,7 @@ from limpet.engines.filters import Condition
 from limpet.engines.lance import care as lance_care
 from limpet.engines.lance import history as lance_history
 from limpet.engines.lance import rows as lance_rows
+from limpet.engines.lance import store as lance_store
 from limpet.engines.lance.files import FolderFiles
 from limpet.engines.lance.places import TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.engines.lance.store import LanceStore
@@ -316,6 +317,16 @@ def test_what_a_power_failure_tore_is_passed_over(store: LanceStore, folder: Pat
     again.tidy(older_than=0.0)
     assert found(again) == found(again, G1, [G2]) == [*names(20), "new"]
     again.close()
+
+
+def test_a_commit_that_counts_is_no_failure_if_its_writer_may_not_trim(
+    store: LanceStore, folder: Path, disk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file was removed just before the commit counted, and after it was checked."""
+    monkeypatch.setattr(lance_store, "TRIMMED_EVERY", 1)
+    disk.at["database.commit"] = (folder / "writer.lock").unlink
+    commit(store, written(["new"]))
+    assert not disk.at and found(store) == [*names(20), "new"]
 
 
 def test_tidying_opens_no_version_that_it_removes(

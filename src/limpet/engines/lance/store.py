@@ -41,7 +41,7 @@ from limpet.engines.planning import CommitPlan, unknown_generation
 from limpet.engines.promises import Promises
 from limpet.engines.sqlite import DATABASE, SqliteDatabase, WriterLock
 from limpet.engines.store import Changes, Commit, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
-from limpet.errors import GalleryError, LastingStoreError, StoreError
+from limpet.errors import GalleryError, LastingStoreError
 from limpet.support.disk import Disk, only_files
 
 TRIMMED_EVERY = 32  # commits
@@ -97,7 +97,7 @@ class LanceTableStore(LedgerStore):
         with self._without_traces():
             committed = self._record(plan, changes, manifest, event, self._write(plan, changes))
         if plan.sequence % TRIMMED_EVERY == 0:
-            with suppress(StoreError), translated(self.url):  # what cannot be removed now is removed next time
+            with suppress(GalleryError), translated(self.url):  # what cannot be removed now is removed next time
                 self._trim(KEPT_SECONDS, _SPARED)
         return committed
 
