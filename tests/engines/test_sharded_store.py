@@ -321,6 +321,15 @@ def test_a_writer_whose_lock_was_taken_forgets_no_commit_that_another_began(
     other.close()
 
 
+def test_a_commit_that_was_decided_is_not_read_again(store: ShardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard or a top that fails just then would make it look as if it were not there."""
+    with store.writing("a test"):
+        monkeypatch.setattr(store, "pointer", _refused)
+        done = store.commit(written(IDS, 2), {"made": [1, "two"]}, {"kind": "test"})
+        monkeypatch.undo()
+    assert done.pointer == store.pointer()
+
+
 def test_readers_of_all_rows_wait_for_no_long_commit(store: ShardedStore) -> None:
     """They read between two commits, or ask for their turn; while one is written they wait, and say so in the end."""
     other = open_store(store.url)

@@ -288,7 +288,7 @@ class ShardedStore(SingleWriterStore):
         filled = np.zeros(len(changes.fill.rows.ids) if changes.fill else 0, np.bool_)
         for number, rows in rows_of_fill.items():
             filled[rows] = done[number].filled
-        return Committed(self.pointer(), [name for one in done.values() for name in one.deleted], filled)
+        return Committed(after.pointer, [name for one in done.values() for name in one.deleted], filled)
 
     def _parts(
         self, changes: Changes, before: TopRecord, commit: Commit
