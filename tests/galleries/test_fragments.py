@@ -126,6 +126,17 @@ def test_shards_that_nobody_made_wait_and_are_accepted_later(run: Run) -> None:
     run.holds(IDS)
 
 
+def test_fragments_that_were_accepted_may_be_deleted(run: Run) -> None:
+    run.make("000000")
+    accept(run.gallery, run.folder)
+    for file in (run.folder / "fragments").iterdir():
+        file.unlink()
+    run.make()
+    assert run.source.asked == IDS
+    assert accept(run.gallery, run.folder).written == 8
+    run.holds(IDS)
+
+
 def test_a_fragment_that_is_delivered_twice_counts_once(run: Run) -> None:
     run.make()
     accept(run.gallery, run.folder)

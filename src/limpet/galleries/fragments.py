@@ -192,7 +192,7 @@ def _lacking(gallery: OpenGallery, generation: str, limit: int) -> Iterator[pa.T
 
 @checked
 def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
-    """Make the fragment of a shard, and then its manifest; keep an existing complete fragment.
+    """Make the fragment of a shard, and then its manifest, unless it is complete or was accepted.
 
     Args:
         place: The folder of the plan.
@@ -208,7 +208,8 @@ def make(place: str | Path, shard: str, source: VectorSource) -> Manifest:
     ids, _ = _items(folder, known, shard)
     with suppress(DataError, SpaceMismatchError, FileNotFoundError):  # damaged or missing: it is made
         manifest = _read(Manifest, _manifest(folder, shard))
-        _fragment(folder, known, manifest, ids)
+        if not _is_accepted(folder, shard, manifest):  # otherwise it may be deleted
+            _fragment(folder, known, manifest, ids)
         return manifest
     parts = [source.embed(ids[start : start + _EMBEDDED]) for start in range(0, len(ids), _EMBEDDED)]
     some = [part for part in parts if len(part)]
