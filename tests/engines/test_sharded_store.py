@@ -23,6 +23,7 @@ from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import GalleryLedger
+from limpet.engines.postgres.database import PostgresDatabase
 from limpet.engines.sharded.record import TopRecord
 from limpet.engines.sharded.store import ShardedStore, shards_of
 from limpet.engines.sqlite import SqliteDatabase
@@ -645,6 +646,25 @@ def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("position", range(len(PROMISES)), ids=PROMISES)
 def test_a_top_in_postgresql_keeps_the_promises_of_stores(postgres_url: str, position: int) -> None:
     store_contract(lambda folder: sharded(folder / "gallery", top=postgres_url))[position]()
+
+
+def test_a_commit_whose_reply_is_lost_with_its_connection_is_found(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, put = filled(sharded(tmp_path, top=postgres_url)), LedgerTop.put
+
+    def lost(self: LedgerTop, after: Stamped, beside: Beside) -> bool:
+        put(self, after, beside)
+        if after.document["unfinished"] is not None:
+            return True
+        assert isinstance(self.database, PostgresDatabase) and self.database._use is not None
+        self.database._use.connection.close()
+        raise StoreError("A reply that the test lost.")
+
+    monkeypatch.setattr(LedgerTop, "put", lost)
+    done = commit(store, written(IDS, 2))
+    assert done.pointer == store.pointer() and store.vectors("g1", IDS)[1].tolist() == [[2.0] * 4] * 30
+    store.close()
 
 
 def test_a_top_in_postgresql_takes_no_extension_of_the_database(tmp_path: Path, postgres_server: Server) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,11 +140,13 @@ class Top(ABC):
         raise failed
 
     def _look(self, failed: GalleryError) -> Stamped:
-        for pause in range(_LOOKS):
-            try:
-                return self.read()
-            except StoreError:
-                time.sleep(_PAUSE * 2**pause)
+        """Return the current document, read by another thread: a writing one is bound to the connection that failed."""
+        with ThreadPoolExecutor(1) as other:
+            for pause in range(_LOOKS):
+                try:
+                    return other.submit(self.read).result()
+                except StoreError:
+                    time.sleep(_PAUSE * 2**pause)
         raise failed
 
 
