@@ -13,6 +13,7 @@ import numpy as np
 from annotated_types import Ge
 
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.room import spool_folder
 from limpet.errors import refuse
 from limpet.galleries.items import sample as sampled_items
 from limpet.galleries.links import link_from_report
@@ -117,7 +118,7 @@ def _committing(gallery: Gallery, some: EmbeddingSet, ids: Sequence[str]) -> tup
     new = CallableVectors(lambda asked: items.vectors[[int(one) for one in asked]], "declared:planned", some.space)
     like = gallery.store.fetch(list(ids)).metadata
     columns = {name: [like[row % len(like)].get(name) for row in range(_COMMITTED)] for name in gallery.state.columns}
-    with tempfile.TemporaryDirectory(prefix="limpet-plan-") as place:
+    with tempfile.TemporaryDirectory(prefix="limpet-plan-", dir=spool_folder()) as place:
         url = f"{gallery.store.kind}:{place}/gallery"
         with Gallery.create(url, fingerprint=some.fingerprint, space=some.space, columns=gallery.state.columns) as it:
             it.add(items, metadata=columns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 import secrets
 import threading
 import time
@@ -504,7 +505,8 @@ class ShardedStore(SingleWriterStore):
 
     def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
         """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
-        size = min(limit, limit // len(self.shards) + 64)
+        share = limit // len(self.shards)
+        size = min(limit, share + 4 * math.isqrt(share) + 1)  # by chance a shard has more than its share of a page
 
         def pages(shard: Store) -> Iterator[tuple[str, Items, int]]:
             last = after
