@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from crash.server import Pooler, Server
 from documented import run_example
@@ -541,9 +542,15 @@ def test_one_of_those_that_serve_a_gallery_writes_whatever_url_they_were_given(
     other = opened(f"{store.url}&application_name=another")
     assert other.url != store.url
     with store.exclusive("serve", timeout=1.0) as check:
-        check()
+        for _ in range(2):
+            assert store.database._use is not None
+            status = store.database._use.connection.info.transaction_status
+            assert status == TransactionStatus.INTRANS, "a pooler gives the session to others between transactions"
+            check()
         with pytest.raises(LockedError, match="is writing"), other.exclusive("serve", timeout=0.1):
             pass
+    with other.exclusive("serve", timeout=1.0):
+        pass
 
 
 def test_who_serves_a_gallery_learns_that_its_lock_is_gone(store: PgvectorStore) -> None:
@@ -634,6 +641,24 @@ def test_one_writer_holds_the_lock_however_sessions_are_shared(
     assert in_child(die) == -signal.SIGKILL
     with second.writing("the next", timeout=60):
         pass
+
+
+def test_one_service_holds_the_lock_however_sessions_are_shared(
+    pooler: Pooler, postgres_server: Server, postgres_url: str, opened: Callable[..., PgvectorStore]
+) -> None:
+    direct = opened(postgres_url, create=True)
+    pooled = postgres_url.replace(str(postgres_server.sockets), str(pooler.folder))
+    first, second = opened(pooled), opened(pooled)
+    for _ in range(3):
+        with first.exclusive("serve", timeout=1.0) as check:
+            for other in (second, direct):
+                check()
+                with pytest.raises(LockedError, match="is writing"), other.exclusive("serve", timeout=0.05):
+                    pass
+                write(other, Changes())
+        for other in (second, direct):
+            with other.exclusive("serve", timeout=1.0) as check:
+                check()
 
 
 # A standby that takes over

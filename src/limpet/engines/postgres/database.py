@@ -63,7 +63,7 @@ _TIMEOUTS = ("statement_timeout", "lock_timeout")
 _HOLDER = """
 SELECT concat_ws(' ', 'process', pid, 'of the database', 'for ' || nullif(application_name, ''),
     'at ' || client_addr)
-FROM pg_locks JOIN pg_stat_activity USING (pid), hashtextextended(?, 0) AS key
+FROM pg_locks JOIN pg_stat_activity USING (pid), {key} AS key
 WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()
     AND (classid, objid) = (((key >> 32) & 4294967295)::oid, (key & 4294967295)::oid)
 """
@@ -358,25 +358,39 @@ class PostgresDatabase:
     def exclusive(self, name: str, who: str, kept: str, timeout: float) -> Iterator[None]:
         """Let one session at a time run a block of this name; a session that ends releases it.
 
-        The gallery's schema is part of the name, which processes that know it by other URLs share.
-
-        The lock belongs to the server session: a pooler that shares sessions must not be in between.
+        The gallery's schema is part of the name, which processes that know it by other URLs share. The block's
+        statements on this thread run in transactions that follow each other without a gap, see `ConnectionLock`.
 
         Raises:
             LockedError: Another session held it for longer.
         """
-        name = f"{name} {self._schema}"
-        with self._held():
+        key = f"hashtextextended({literal(f'{name} {self._schema}')}, 0)"
+        connection, end = self.take(), "ROLLBACK"
+        try:
             try:
-                with self.transaction(lock_timeout=timeout):  # the lock is the session's, and outlives it
-                    self.execute("SELECT pg_advisory_lock(hashtextextended(?, 0))", [name])
+                with translated(self._url):
+                    self._begin(connection, timeout, None)
+                    connection.execute(f"SELECT pg_advisory_lock({key})".encode())  # the session's: outlives commits
+                    end = f"ROLLBACK AND CHAIN; SELECT pg_advisory_unlock({key}); COMMIT"
+                    connection.execute(self.started("COMMIT AND CHAIN"))
             except LockedError:
-                found = self.execute(_HOLDER, [name])
+                found = self.execute(_HOLDER.format(key=key))
                 raise writer_refused(who, found[0][0] if found else "another process", kept) from None
-            try:
+            with self.using(connection, between=True):
                 yield
-            finally:
-                self.execute("SELECT pg_advisory_unlock(hashtextextended(?, 0))", [name])
+        finally:
+            self.finish(connection, end)
+
+    def finish(self, connection: Connection, statement: str) -> None:
+        """Run a last statement and return a connection to the pool; close it on failure."""
+        try:
+            connection.execute(statement.encode())
+        except BaseException as error:
+            connection.close()  # then the server ends the transaction and releases the lock
+            if not isinstance(error, psycopg.Error):
+                raise
+        finally:
+            self.give(connection)
 
     def patiently(self, attempt: Callable[[], Result], attempts: int, *, pause: float = 0.2) -> Result:
         """Retry with growing pauses while a lock is unavailable; no other session waits for ours during a pause.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psycopg
 from psycopg.pq import TransactionStatus
 
 from limpet.engines.forks import at_fork
@@ -43,7 +42,7 @@ class Snapshot:
         """Release the snapshot and the connection."""
         if self.open:
             self.open = False
-            finish(self._database, self.connection, "ROLLBACK")
+            self._database.finish(self.connection, "ROLLBACK")
 
 
 class Snapshots:
@@ -162,7 +161,7 @@ class ConnectionLock:
             with self.database.using(connection, between=True):
                 yield
         finally:
-            finish(self.database, connection, end)
+            self.database.finish(connection, end)
 
     def check(self) -> None:
         """Do nothing: the lock belongs to the connection that commits, and both end together."""
@@ -191,15 +190,3 @@ class ConnectionLock:
 def lock_key(schema: str) -> int:
     """Return the key of a gallery's writer lock."""
     return int.from_bytes(hashlib.sha256(f"limpet {schema}".encode()).digest()[:8], "big", signed=True)
-
-
-def finish(database: PostgresDatabase, connection: Connection, statement: str) -> None:
-    """Run a last statement and return a connection to the pool; close it on failure."""
-    try:
-        connection.execute(statement.encode())
-    except BaseException as error:
-        connection.close()  # then the server ends the transaction and releases the lock
-        if not isinstance(error, psycopg.Error):
-            raise
-    finally:
-        database.give(connection)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from limpet.engines.lance.files import SUFFIX
 from limpet.engines.postgres.database import BEGIN, PostgresDatabase, translated
-from limpet.engines.postgres.sharing import finish, lock_key
+from limpet.engines.postgres.sharing import lock_key
 from limpet.engines.s3.bucket import Bucket
 
 
@@ -103,7 +103,7 @@ class ServerLeases:
                 connection.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [self._key, sequence])
             yield
         finally:
-            finish(database, connection, "ROLLBACK")
+            database.finish(connection, "ROLLBACK")
 
     def sequences(self) -> set[int]:
         """Return the commits that are still read."""
