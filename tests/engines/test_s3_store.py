@@ -332,6 +332,24 @@ def test_the_lease_of_a_reader_ends_with_its_connection(store: S3Store, postgres
     assert store._leases.sequences() == set()
 
 
+def test_reading_by_a_standby_is_refused(store: S3Store, s3_url: str, postgres_server: Server) -> None:
+    """Its locks are not known to the primary, where `gc` runs."""
+    standby = Server(original=postgres_server)
+    try:
+        with closing(opened(s3_url.replace(str(postgres_server.sockets), str(standby.sockets)))) as reader:
+            at = reader.pointer()
+            for read in (
+                lambda: reader.search(QUERY, 1, generation="g1", at=at),
+                lambda: reader.vectors("g1", IDS),
+                lambda: next(reader.scan_rows("g1")),
+            ):
+                with pytest.raises(GalleryError, match="is a standby") as refusal:
+                    read()
+                assert "primary" in refusal.value.to_do
+    finally:
+        standby.stop()
+
+
 def test_a_gallery_in_a_bucket_is_upgraded_examined_and_backed_up(
     s3_url: str, unit: Callable[[int, int], np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

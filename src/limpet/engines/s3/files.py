@@ -9,6 +9,7 @@ from limpet.engines.lance.files import SUFFIX
 from limpet.engines.postgres.database import BEGIN, PostgresDatabase, translated
 from limpet.engines.postgres.sharing import lock_key
 from limpet.engines.s3.bucket import Bucket
+from limpet.errors import GalleryError
 
 
 class ObjectFiles:
@@ -94,13 +95,24 @@ class ServerLeases:
 
     @contextmanager
     def held(self, sequence: int) -> Iterator[None]:
-        """Protect the data of a commit while the block runs."""
+        """Protect the data of a commit while the block runs.
+
+        Raises:
+            GalleryError: The server is a standby.
+        """
         database = self._database
         connection = database.take()
         try:
             with translated(database.address.url):
                 connection.execute(database.started(BEGIN))
-                connection.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [self._key, sequence])
+                lock = "SELECT pg_is_in_recovery(), pg_advisory_xact_lock_shared(%s, %s)"
+                [(standby, _)] = connection.execute(lock, [self._key, sequence]).fetchall()
+            if standby:
+                raise GalleryError(
+                    f"'{database.address.url}' is a standby: `gc` at the primary does not see who reads here, and "
+                    "may remove what is being read.",
+                    to_do="name the primary in ?ledger=.",
+                )
             yield
         finally:
             database.finish(connection, "ROLLBACK")
