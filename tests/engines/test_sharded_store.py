@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,38 @@ def test_a_commit_that_was_begun_is_taken_back_by_the_next_reader_or_writer(tmp_
         steps += 1
     assert failed > 10 and other.pointer().sequence == before["pointer"][0] + 1
     assert other.vectors("g2", IDS[8:20])[1].tolist() == [[1.0] * 4] * 4 + [[8.0] * 4] * 8
+    other.close()
+
+
+def test_a_commit_is_taken_back_also_where_a_generation_is_gone_that_it_found_in_a_shard(
+    store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that lost its lock drops it late: after another one stored what takes its own commit back."""
+    commit(store, Changes(create=[NewGeneration("g2", 4, {})]))
+    commit(store, Changes(fill=Fill(Rows("g2", IDS, np.ones((30, 4), np.float32)), store.fetch(IDS).versions)))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_clear", _refused)
+        commit(store, Changes(drop=["g2"]))
+    before, dropped, other = seen(store), store.top.read(), open_store(store.url)
+    assert isinstance(other, ShardedStore)
+    monkeypatch.setattr(store, "_refuse_taken_over", lambda stamped: None)  # it was the writer when it looked
+    really = other._prepare
+
+    def prepared(*values: Any) -> Stamped:
+        stamped = really(*values)
+        store._clear(dropped)
+        return stamped
+
+    def reached(point: str) -> None:
+        if point == "sharded.decide":
+            raise StoreError("An error of the test.")
+
+    monkeypatch.setattr(other, "_prepare", prepared)
+    monkeypatch.setattr(other, "_reached", reached)
+    with pytest.raises(StoreError, match="of the test"):
+        commit(other, replace(written(IDS[3:], 2), delete=IDS[:3]))
+    assert store.top.read().document["unfinished"] is not None
+    assert seen(store) == before and store.top.read().document["unfinished"] is None
     other.close()
 
 

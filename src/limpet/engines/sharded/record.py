@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -154,16 +154,21 @@ def plain_remainders(remainders: Sequence[Remainder]) -> list[list[object]]:
     return sorted(([name, sorted(others)] for name, others in remainders), key=str)
 
 
-def undo_of(shard: Store, part: Changes) -> bytes:
+def undo_of(shard: Store, part: Changes, generations: Collection[str]) -> bytes:
     """Return the undo data for a shard's part of a commit: everything that the part replaces and removes.
 
     For a fill, these are only ids: its items do not change otherwise.
+
+    Args:
+        shard: The shard.
+        part: The part.
+        generations: Those of the gallery; any others in the shard may be dropped before an undo.
     """
     ids = list(dict.fromkeys([*part.delete, *(part.upsert.ids if part.upsert else ())]))
     items = shard.fetch(ids)
     arrays: dict[str, NDArray[Any]] = {"versions": items.versions}
     rows: dict[str, list[str]] = {}
-    for name in sorted({name for names in items.generations for name in names}):
+    for name in sorted({name for names in items.generations for name in names}.intersection(generations)):
         rows[name], arrays[f"rows {name}"] = shard.vectors(name, items.ids)
     header = {
         "new": sorted(set(ids) - set(items.ids)),

@@ -350,7 +350,7 @@ class ShardedStore(SingleWriterStore):
         """Store the undo data of the parts of a commit, before a shard applies one."""
         if not parts:
             return stamped
-        undoes = {number: undo_of(self.shards[number], part) for number, part in parts.items()}
+        undoes = {number: undo_of(self.shards[number], part, before.generations) for number, part in parts.items()}
         shards = list(before.shards)
         for number in parts:  # shards may have tidied meanwhile
             shards[number] = replace(shards[number], sequence=self.shards[number].pointer().sequence)
