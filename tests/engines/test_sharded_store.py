@@ -25,6 +25,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.postgres.database import PostgresDatabase
+from limpet.engines.sharded import copies
 from limpet.engines.sharded.record import TopRecord
 from limpet.engines.sharded.store import ShardedStore, shards_of
 from limpet.engines.sqlite import SqliteDatabase
@@ -646,6 +647,29 @@ def test_a_restore_that_was_interrupted_is_repeated(tmp_path: Path, store: Shard
     copy = open_store(url)
     assert seen(copy) == before and (tmp_path / "restored" / "shard0" / "gallery.db").stat().st_ino == kept
     copy.close()
+
+
+def test_a_restore_does_not_replace_a_gallery_that_appeared_meanwhile(
+    tmp_path: Path, store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two restores of a backup to one place share its shards; the later one must not take back what came since."""
+    with Gallery(store) as gallery:
+        gallery.backup(tmp_path / "backup")
+    url, restored = sharded(tmp_path / "restored"), copies.restore_store
+
+    def and_others(place: str, *values: Any, **more: Any) -> None:
+        restored(place, *values, **more)
+        if place.endswith("shard2"):
+            patch.undo()
+            restore(tmp_path / "backup", url)
+            with closing(open_store(url)) as other:
+                commit(other, written(IDS, 2))
+
+    with monkeypatch.context() as patch, pytest.raises(GalleryError, match="There is a gallery of"):
+        patch.setattr(copies, "restore_store", and_others)
+        restore(tmp_path / "backup", url)
+    with closing(open_store(url)) as copy:
+        assert copy.vectors("g1", IDS)[1].tolist() == [[2.0] * 4] * 30
 
 
 def test_commands_work_on_a_gallery_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

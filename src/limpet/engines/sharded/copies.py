@@ -15,10 +15,10 @@ from limpet.engines.backup_files import Contents
 from limpet.engines.digested_folder import DigestedFolder
 from limpet.engines.ledger import reading
 from limpet.engines.sharded.layout import ShardedLayout
-from limpet.engines.sharded.record import ShardState, TopRecord
+from limpet.engines.sharded.record import TopRecord
 from limpet.engines.store import JournalEntry, Pointer, Store
 from limpet.engines.stores import open_store, restore_store
-from limpet.engines.top import Beside, Top
+from limpet.engines.top import Beside, Stamped, Top
 from limpet.errors import GalleryError, StoreError
 from limpet.support.disk import Disk
 from limpet.support.documents import parsed_json
@@ -107,7 +107,8 @@ def copy_in(layout: ShardedLayout, backup: DigestedFolder, contents: Contents, d
     except GalleryError:
         top = layout.top(disk)  # created by an interrupted restore
     with closing(top):
-        top.move(record.plain(), top.read(), secrets.token_hex(8), Beside(entries, files))
+        stamped = _without_shards(layout, top)  # another restore of this backup may have shared what this one made
+        top.move(record.plain(), stamped, secrets.token_hex(8), Beside(entries, files))
 
 
 class _ShardFolder(DigestedFolder):
@@ -149,13 +150,22 @@ def _part(backup: DigestedFolder, start: str) -> DigestedFolder:
 
 def _refuse_gallery(layout: ShardedLayout, disk: Disk) -> None:
     """Refuse to restore over a gallery; a restore that was interrupted may have left a top without shards."""
-    shards: Sequence[ShardState] = ()
-    with suppress(GalleryError), closing(layout.top(disk)) as top:
-        shards = TopRecord.read(top.read().document).shards
-    if shards:
+    try:
+        top = layout.top(disk)
+    except GalleryError:
+        return
+    with closing(top):
+        _without_shards(layout, top)
+
+
+def _without_shards(layout: ShardedLayout, top: Top) -> Stamped:
+    """Return the document of a top, which must name no shards."""
+    stamped = top.read()
+    if TopRecord.read(stamped.document).shards:
         raise GalleryError(
             f"There is a gallery of '{layout.file}'.", to_do="name another file and other folders; it is as it was."
         )
+    return stamped
 
 
 def _is_restored(url: str, held: Contents, record: TopRecord, disk: Disk) -> bool:
