@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import psycopg
 import pytest
 
@@ -160,6 +161,29 @@ def test_creation_that_was_interrupted_can_be_repeated(tmp_path: Path) -> None:
     taken.close()
     with pytest.raises(GalleryError, match="There is a gallery"):
         open_store(f"sharded:{tmp_path / 'other' / FILE}", create=True)
+
+
+@pytest.mark.parametrize("part", ["top", "shard2"])
+def test_nothing_stays_open_of_a_gallery_that_cannot_be_created_or_opened(tmp_path: Path, part: str) -> None:
+    url, process = sharded(tmp_path), psutil.Process()
+
+    def left_open() -> list[str]:
+        return [file.path for file in process.open_files() if file.path.startswith(f"{tmp_path}/")]
+
+    (tmp_path / part).mkdir()
+    (tmp_path / part / "mine").touch()
+    with pytest.raises(GalleryError) as refusal:
+        open_store(url, create=True)
+    assert left_open() == [] and refusal.tb is not None, "while what refers to connections is kept"
+    (tmp_path / part / "mine").unlink()
+    filled(url).close()
+    with closing(sqlite3.connect(tmp_path / part / "gallery.db")) as connection:
+        changed = "top SET document" if part == "top" else "meta SET value"
+        connection.execute(f"UPDATE {changed} = '[]'")
+        connection.commit()
+    with pytest.raises(GalleryError) as refusal:
+        open_store(url)
+    assert left_open() == [] and refusal.tb is not None
 
 
 # Commits that come to no decision

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
@@ -132,9 +132,12 @@ class ShardedStore(SingleWriterStore):
             GalleryError: The file does not exist, or a place is not empty.
         """
         layout = ShardedLayout(place)
-        shards = [_new_shard(url, disk) for url in layout.shards]
-        first = TopRecord(secrets.token_hex(16), [ShardState()] * len(shards))
-        return cls(layout, layout.top(disk, first.plain()), shards, disk)
+        with ExitStack() as opened:
+            shards = [opened.enter_context(closing(_new_shard(url, disk))) for url in layout.shards]
+            first = TopRecord(secrets.token_hex(16), [ShardState()] * len(shards))
+            top = layout.top(disk, first.plain())
+            opened.pop_all()
+        return cls(layout, top, shards, disk)
 
     @classmethod
     def open(cls, place: str, disk: Disk) -> ShardedStore:
@@ -144,35 +147,32 @@ class ShardedStore(SingleWriterStore):
             GalleryError: The gallery does not exist, or a shard is missing.
         """
         layout = ShardedLayout(place)
-        top = layout.top(disk)
-        number = len(TopRecord.read(top.read().document).shards)
-        if not number:
-            top.close()
-            raise GalleryError(
-                f"The gallery of '{layout.file}' was not restored to its end.",
-                to_do="repeat `limpet gallery restore`.",
-            )
-        if number != len(layout.shards):
-            top.close()
-            raise GalleryError(
-                f"'{layout.file}' names {len(layout.shards)} shards, and the gallery was created with {number}.",
-                expected=f"the same {number}, in the order that they had",
-                to_do="correct the file; for another number, create a gallery and import what `limpet gallery export` "
-                "writes.",
-            )
-        shards: list[Store] = []
-        try:
-            for url in layout.shards:
-                shards.append(open_store(url, disk=disk))
-        except GalleryError as error:
-            for shard in shards:
-                shard.close()
-            top.close()
-            raise type(error)(
-                f"Shard {len(shards)} of '{layout.file}' cannot be opened: {error.given}",
-                error.expected,
-                "check the folder that the file names.",
-            ) from error
+        with ExitStack() as opened:
+            top = opened.enter_context(closing(layout.top(disk)))
+            number = len(TopRecord.read(top.read().document).shards)
+            if not number:
+                raise GalleryError(
+                    f"The gallery of '{layout.file}' was not restored to its end.",
+                    to_do="repeat `limpet gallery restore`.",
+                )
+            if number != len(layout.shards):
+                raise GalleryError(
+                    f"'{layout.file}' names {len(layout.shards)} shards, and the gallery was created with {number}.",
+                    expected=f"the same {number}, in the order that they had",
+                    to_do="correct the file; for another number, create a gallery and import what `limpet gallery "
+                    "export` writes.",
+                )
+            shards: list[Store] = []
+            try:
+                for url in layout.shards:
+                    shards.append(opened.enter_context(closing(open_store(url, disk=disk))))
+            except GalleryError as error:
+                raise type(error)(
+                    f"Shard {len(shards)} of '{layout.file}' cannot be opened: {error.given}",
+                    error.expected,
+                    "check the folder that the file names.",
+                ) from error
+            opened.pop_all()
         return cls(layout, top, shards, disk)
 
     # What exists
@@ -637,11 +637,11 @@ def _new_shard(url: str, disk: Disk) -> Store:
     try:
         return open_store(url, create=True, disk=disk)
     except GalleryError as refusal:
-        with suppress(LimpetError):
-            store = open_store(url, disk=disk)
+        with suppress(LimpetError), ExitStack() as opened:
+            store = opened.enter_context(closing(open_store(url, disk=disk)))
             if not store.pointer().sequence:
+                opened.pop_all()
                 return store
-            store.close()
         raise refusal
 
 
