@@ -155,6 +155,31 @@ def test_a_backup_is_restored_below_another_prefix(
         restore(tmp_path / "backup", url)
 
 
+def test_a_restore_that_fails_leaves_a_schema_as_it_was_and_no_objects(
+    store: S3Store, postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schema is somebody else's, who let this role create tables there."""
+    with Gallery(store) as gallery:
+        gallery.backup(tmp_path / "backup")
+    schema = f"t{uuid.uuid4().hex}"
+    role = f"role_{schema}"
+    postgres_server.execute(f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO {role}")
+    ledger = postgres_server.url().replace("postgres@", f"{role}@")
+    url = f"s3://{BUCKET}/{schema}?ledger={ledger}&schema={schema}"
+    with monkeypatch.context() as patch, pytest.raises(GalleryError):
+        patch.setattr("limpet.engines.s3.store.copy_ledger_in", lambda *words: None)
+        restore(tmp_path / "backup", url)
+    assert Bucket(url.partition("?")[0]).sizes("") == {}
+    with psycopg.connect(postgres_server.url()) as connection:
+        there = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+        assert connection.execute(there, [schema]).fetchall() == []
+    restore(tmp_path / "backup", url)
+    with closing(opened(url)) as copy:
+        assert rows_of(copy) == ONE
+        copy._remove()
+    postgres_server.execute(f"DROP SCHEMA {schema}; DROP ROLE {role}")
+
+
 # The network
 
 

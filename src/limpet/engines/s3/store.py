@@ -136,7 +136,8 @@ class S3Store(LanceTableStore):
             contents.compare(pointer, {name: rows.get(name, 0) for name in contents.rows})
 
     def _remove(self) -> None:
-        self._server.execute(f'DROP SCHEMA "{self._server.address.schema}" CASCADE')
+        """Remove the tables, then the objects that they named; the schema stays, which may be older than the gallery."""
+        self._server.execute(f"DROP TABLE {', '.join(_TABLES)}")
         self._bucket.remove(self._bucket.sizes(""))
 
     @contextmanager
