@@ -136,7 +136,7 @@ class S3Store(LanceTableStore):
             contents.compare(pointer, {name: rows.get(name, 0) for name in contents.rows})
 
     def _remove(self) -> None:
-        """Remove the tables, then the objects that they named; the schema stays, which may be older than the gallery."""
+        """Remove the tables, then the objects that they named; the schema may be older than the gallery, and stays."""
         self._server.execute(f"DROP TABLE {', '.join(_TABLES)}")
         self._bucket.remove(self._bucket.sizes(""))
 
